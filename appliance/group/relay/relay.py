@@ -2,8 +2,8 @@
 
 It accepts a client as it would serve it, with its own address rules, certificate and limits. While nobody leads, a
 client waits; when another leads its connection ends, and it connects again. Where the leader is not to be reached from
-here, this box answers, with the leader's route. A connection holds what one receive brought, in either direction: who
-does not read is not read from.
+here, this box answers, with the leader's route, until it reaches that one: then these connections end. A connection
+holds what one receive brought, in either direction: who does not read is not read from.
 """
 
 from collections.abc import Callable
@@ -30,6 +30,7 @@ from uplink_spark.errors import ProtocolError
 WAIT_S: Final = 5.0  # for a leader that serves: an election takes four; what is called meanwhile has its own deadline
 DIAL_S: Final = 3.0  # as a link has to connect; both times `group.timing` where that is above 1
 AGAIN_S: Final = 0.05
+LOOK_S: Final = 5.0  # between two looks for a leader that was not reached
 QUIET_S: Final = 0.1  # after the leader's last word a client has no other call under way, most likely
 MOST_WAITING: Final = 512
 MOST_DIALING: Final = 4  # at once: the port of members greets sixteen
@@ -72,6 +73,7 @@ class GrpcRelay:
         self._connected, self._scale = connected, max(1.0, scale)
         self._waiting, self._dialing = 0, trio.CapacityLimiter(MOST_DIALING)
         self._unreached: LeadershipState | None = None  # under which the newest dial that ended failed
+        self._reached, self._looking = trio.Event(), trio.Lock()
 
     def leading(self, *, floating: bool) -> "LeadersPort":
         """Return what the port of a leader is; `floating`: clients find the leader at an address that moves."""
@@ -156,8 +158,31 @@ class GrpcRelay:
                 self._unreached = wait.state
                 await trio.sleep(AGAIN_S)  # all who wait share the pause
                 return None
-        self._unreached = None
+        self._note_reached()
         return stream
+
+    def _note_reached(self) -> None:
+        self._unreached = None
+        self._reached.set()
+        self._reached = trio.Event()
+
+    async def until_reached(self, leader: str) -> None:
+        """Return once a leader that was out of reach is reached: of those who wait one looks for all."""
+        reached = self._reached
+        while not reached.is_set():
+            async with self._looking:
+                with trio.move_on_after(LOOK_S):
+                    await reached.wait()
+                if not reached.is_set():
+                    await self._look(leader)
+
+    async def _look(self, leader: str) -> None:
+        try:
+            with trio.fail_after(DIAL_S * self._scale):
+                async with self._connected(leader):
+                    self._note_reached()
+        except UNREACHED:
+            pass
 
 
 class LeadersPort:
@@ -243,6 +268,8 @@ class RelayedConnection:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_after, leader)
                 if upstream is None:
+                    if self._relay.relayed.takes(leader):
+                        nursery.start_soon(self._end_once_reached, leader)
                     self._served = self._own()
                     await self._served.run()
                 else:
@@ -289,6 +316,11 @@ class RelayedConnection:
     async def _end_after(self, leader: str) -> None:
         """End the connection when another than this leads, or nobody."""
         await self._relay.leadership.wait_for(lambda state: state.leader != leader)
+        self.finish("leader")
+
+    async def _end_once_reached(self, leader: str) -> None:
+        """End a connection that is served here for want of the leader: the client comes again, and is carried."""
+        await self._relay.until_reached(leader)
         self.finish("leader")
 
     async def _carry_up(self, upstream: LinkTlsStream) -> None:

@@ -165,6 +165,31 @@ async def test_who_does_not_reach_the_leader_answers_as_a_follower_and_not_for_o
 
 
 @pytest.mark.usefixtures("soon_answered")
+async def test_who_was_answered_for_want_of_the_leader_comes_again_once_that_is_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relay_module, "LOOK_S", 0.05)
+    served, here = Seen(), Seen()
+    async with relaying(served, own=GrpcServing(here.service()).connect) as (pair, serve):
+        await serve()
+        pair.cable_s = 5.0  # longer than a dial may take
+        pair.leadership.set(ELSEWHERE)
+        async with grpc_client(pair.port_of_b) as client, grpc_client(pair.port_of_b) as other:
+            for each in (client, other):
+                assert (await each.call(ECHO, b"said")).messages == [b"said"]
+            assert (len(served.seen), len(here.seen)) == (0, 2)
+            dialed = len(pair.asked)
+            await until(lambda: len(pair.asked) > dialed + 1)
+            assert not client.closed.is_set()
+            pair.cable_s = 0.0
+            await client.closed.wait()
+            await other.closed.wait()
+        async with grpc_client(pair.port_of_b) as client:
+            assert (await client.call(ECHO, b"again")).messages == [b"again"]
+        assert (len(served.seen), len(here.seen)) == (1, 2)
+
+
+@pytest.mark.usefixtures("soon_answered")
 async def test_who_waits_behind_others_that_reach_the_leader_is_closed_and_not_answered_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
