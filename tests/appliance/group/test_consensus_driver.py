@@ -155,6 +155,21 @@ async def test_what_one_disk_acknowledges_alone_by_order_is_written_to_the_linea
         assert lineage_file(a)["alone"] == [[before, end, noted.at_ms]]
 
 
+async def test_a_restart_ends_what_one_disk_acknowledges_alone_at_the_end_of_the_log(tmp_path: Path) -> None:
+    async with group(tmp_path, "a", "b") as made:
+        a, _ = await pair(made)
+        await made.stop("b")
+        await a.driver.orders.solo()
+        end = await a.put_committed(b"alone")
+        await made.stop("a")
+        [a] = await made.start("a")
+        await until(lambda: [each.end for each in a.driver.view.alone()] == [end])
+        with pytest.raises(GroupRefused, match="--accept-loss"):
+            await a.driver.orders.promote()
+        await a.driver.orders.promote(accept_loss=True)
+        await until(a.leads)
+
+
 def lineage_file(member: RunningMember) -> dict[str, Any]:
     raw = (member.store.config.root / "rocketbox" / "identity.json").read_text()
     return dict(json.loads(raw))
