@@ -79,7 +79,7 @@ async def run_member(
             driver = await stack.enter_async_context(opening)
         except CertificateError as exc:
             raise ConfigError("group", [ConfigProblem("group.certs", section.certs, str(exc), None)]) from exc
-        floating = Floating(read_floating(section.address)) if section.address else None
+        floating = Floating(read_floating(section.address), section.timing) if section.address else None
         parts = MemberParts(context, store, files, StateApplier(store, files), driver, floating)
         if floating is not None:
             floating.give_up()  # a process before this one may have left it

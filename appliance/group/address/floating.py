@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import Callable
 from ipaddress import IPv4Address
+from math import ceil
 from typing import Final
 
 import trio
@@ -29,11 +30,11 @@ from appliance.group.address.floating_frames import (
 )
 
 log = logging.getLogger("appliance.group")
-LIFETIME_S: Final = 6
-AGAIN_S: Final = 1.0
+LIFETIME_S: Final = 3  # times `group.timing` where that is above 1: the next one leads after 2 to 4
+AGAIN_S: Final = 0.5
 PARTING_S, ANSWERED_S = 2.0, 1.0  # until somebody else has the address; until what is under way is answered
 LOOK_S: Final = 0.05
-ANNOUNCED: Final = 5  # times, a second apart: one frame may be lost
+ANNOUNCED: Final = 10  # times, half a second apart: a frame may be lost
 ALL_NODES: Final = "ff02::1"
 ANSWER_BYTES: Final = 4096
 
@@ -41,8 +42,10 @@ ANSWER_BYTES: Final = 4096
 class Floating:
     """One address on one interface of this box."""
 
-    def __init__(self, floating: FloatingAddress) -> None:
+    def __init__(self, floating: FloatingAddress, scale: float = 1.0) -> None:
+        """scale: `group.timing`."""
         self._floating, self._failure = floating, ""
+        self._lifetime_s = ceil(LIFETIME_S * max(1.0, scale))
         self.address = floating.address
         self.held = False
         self._led = trio.Event()
@@ -111,7 +114,7 @@ class Floating:
     def _renew(self, rounds: int) -> int:
         """Renew the address, in the first rounds announce it; return how many rounds it has been held."""
         try:
-            self._ask(LIFETIME_S)
+            self._ask(self._lifetime_s)
             if rounds < ANNOUNCED:
                 self._announce()
         except OSError as exc:
