@@ -17,7 +17,7 @@ class ConditionMemory:
         self._held_s: dict[str, tuple[float, float]] = {}  # since when, and when it was last seen
 
     def forget(self, now_s: float) -> None:
-        """A new watch begins: what nobody has looked at for long, as on a box that followed meanwhile, begins anew."""
+        """A new watch begins: what nobody has looked at for long, as on a box that followed, has its time again."""
         self._held_s = {name: row for name, row in self._held_s.items() if now_s - row[1] <= FORGET_S}
         if self.groups is not None and now_s - self.groups.looked_s > FORGET_S:
             self.groups = None

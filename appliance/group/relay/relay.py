@@ -319,7 +319,7 @@ class RelayedConnection:
         self.finish("leader")
 
     async def _end_once_reached(self, leader: str) -> None:
-        """End a connection that is served here for want of the leader: the client comes again, and is carried."""
+        """End a connection that is served here because the leader was not reached: the client comes again."""
         await self._relay.until_reached(leader)
         self.finish("leader")
 

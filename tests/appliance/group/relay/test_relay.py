@@ -165,7 +165,7 @@ async def test_who_does_not_reach_the_leader_answers_as_a_follower_and_not_for_o
 
 
 @pytest.mark.usefixtures("soon_answered")
-async def test_who_was_answered_for_want_of_the_leader_comes_again_once_that_is_reached(
+async def test_who_was_answered_while_the_leader_was_not_reached_comes_again_once_that_is_reached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(relay_module, "LOOK_S", 0.05)
