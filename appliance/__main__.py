@@ -131,7 +131,11 @@ def _main(arguments: Sequence[str] | None) -> int:
         given[given.index(chosen)] = chosen = ALSO[chosen]
     if chosen is None and given and _told(given):
         return 0
-    parser = Parser(prog="rocketbox", description="A RocketMQ appliance.")
+    usage = "rocketbox [--help] [--version] COMMAND ..."
+    parser = Parser(prog="rocketbox", description="A RocketMQ appliance.", usage=usage)
+    if chosen is None and given:
+        parser.add_argument("--version")  # for the nearest word
+        parser.error(f"unrecognized arguments: {given[0]}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, prog="rocketbox")
     asked = parser  # whose usage belongs to a complaint
     known = {chosen: COMMANDS[chosen]} if chosen in COMMANDS else COMMANDS  # a parser costs 0.4 ms
