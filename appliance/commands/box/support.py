@@ -53,7 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.over_serial:
         return _fetch(arguments, wanted)
     if arguments.data is not None and not arguments.data.is_dir():
-        print(f"rocketbox: support: {arguments.data} is not a folder; --data DIR names the box's folder", file=sys.stderr)
+        print(
+            f"rocketbox: support: {arguments.data} is not a folder; --data DIR names the box's folder", file=sys.stderr
+        )
         return WRONG_WORDS
     place = BoxFolders(data_folder(arguments), health_path(arguments).parent, config_file(arguments))
     made = make_bundle(place, cap=int(arguments.max_mib * MIB))
