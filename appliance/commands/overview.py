@@ -37,8 +37,6 @@ def with_nearest(message: str, parser: argparse.ArgumentParser) -> str:
         return message + nearest(word, known)
     if unknown := UNKNOWN.match(message):
         return message + nearest(unknown[1], set(_options(parser)))
-    if message.endswith(": COMMAND"):
-        return f"{message}; rocketbox --help lists them"
     return message
 
 

@@ -4,71 +4,105 @@ import json
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from tests.interop import jars
 from tests.interop.apache import BOOT_S, LOGBACK, OPEN
 from tests.interop.box import until
 from tests.interop.client import unique
-from tests.interop.wire import make_topic, route
+from tests.interop.wire import make_group, make_topic, route
 from tests.ports import apache_port, free_port
 
 VERSION, STARTED = "5.5.0", b"startup successfully"
 SMALL, LARGE = ("-Xmx768m",), ("-Xms2g", "-Xmx2g", "-Xmn1g")  # memory: enough for a test, and for a measurement
-QUICK = {"transactionTimeOut": "1000", "transactionCheckInterval": "2000"}  # ms, of 6 and 60 s
+# ms, of 6, 60 and 3 s: an end that is noted after the time-out is asked for all the same
+QUICK = {"transactionTimeOut": "1000", "transactionCheckInterval": "2000", "transactionOpBatchInterval": "100"}
+# What a box always does; with the third a topic may take messages of every type.
+LIKE_A_BOX = {"recallMessageEnable": "true", "enablePropertyFilter": "true", "enableMixedMessageType": "true"}
 
 
-def new_topic(broker: str, what: str, queues: int = 4) -> str:
+def new_topic(broker: str, what: str, queues: int = 4, attributes: str = "") -> str:
     """Make a topic at a broker and return its name, which is new."""
     name = unique(what)
-    make_topic(broker, name, queues)
+    make_topic(broker, name, queues, attributes)
     return name
 
 
-@dataclass(frozen=True, slots=True)
-class ApacheProxy:
-    """Where its parts listen, and their processes."""
+def new_group(broker: str, what: str) -> str:
+    """Make a consumer group at a broker and return its name, which is new."""
+    name = unique(what)
+    make_group(broker, name)
+    return name
 
-    namesrv: str
-    broker: str
-    endpoint: str
-    pids: list[int]
+
+class ApacheProxy:
+    """Both in a folder, which is made; `settings` are the broker's. Raises jars.Unavailable."""
+
+    apache = True
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] = QUICK, *, memory: tuple[str, ...] = SMALL) -> None:
+        namesrv, broker, grpc = free_port(), apache_port(), free_port()
+        self.namesrv, self.broker, self.endpoint = (f"127.0.0.1:{port}" for port in (namesrv, broker, grpc))
+        self._folder, self._running = folder, dict[str, subprocess.Popen[bytes]]()
+        _write_settings(folder, dict(settings), namesrv, broker, grpc)
+        self._commands = _commands(folder, self.namesrv, memory)
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._running.values()]
+
+    def start(self) -> None:
+        """Start what does not run; return once clients are served."""
+        said = self._folder / "proxy.out"
+        said.unlink(missing_ok=True)
+        for name, command in self._commands.items():
+            if name not in self._running:
+                with (self._folder / f"{name}.out").open("wb") as out:
+                    self._running[name] = subprocess.Popen(command, cwd=self._folder, stdout=out, stderr=out)
+        until(lambda: b'"apache"' in _route(self.namesrv), seconds=BOOT_S, what="Apache's broker is not registered")
+        until(lambda: STARTED in said.read_bytes(), seconds=BOOT_S, what="Apache's proxy does not serve")
+
+    def kill(self) -> None:
+        """SIGKILL for broker and proxy; the NameServer lives on."""
+        self._end("proxy")
+
+    def close(self) -> None:
+        """End all of it."""
+        for name in list(self._running):
+            self._end(name)
+
+    def _end(self, name: str) -> None:
+        process = self._running.pop(name)
+        process.kill()
+        process.wait()
 
     def topic(self, what: str, queues: int = 4) -> str:
-        """Return the name of a new topic."""
-        return new_topic(self.broker, what, queues)
+        """Return the name of a new topic, for messages of every type as a box's."""
+        return new_topic(self.broker, what, queues, "+message.type=MIXED")
+
+    def group(self, what: str) -> str:
+        """Return the name of a new consumer group; clients of one that is not there are refused."""
+        return new_group(self.broker, what)
 
 
 @contextmanager
 def apache_proxy(
     folder: Path, settings: Mapping[str, str] = QUICK, *, memory: tuple[str, ...] = SMALL
 ) -> Iterator[ApacheProxy]:
-    """Run both in a folder, which is made; `settings` are the broker's. Raises jars.Unavailable."""
-    namesrv, broker, grpc = free_port(), apache_port(), free_port()
-    _write_settings(folder, dict(settings), namesrv, broker, grpc)
-    running: list[subprocess.Popen[bytes]] = []
+    """Run both in a folder. Raises jars.Unavailable."""
+    made = ApacheProxy(folder, settings, memory=memory)
     try:
-        for name, command in _commands(folder, f"127.0.0.1:{namesrv}", memory).items():
-            with (folder / f"{name}.out").open("wb") as out:
-                running.append(subprocess.Popen(command, cwd=folder, stdout=out, stderr=out))
-        where = f"127.0.0.1:{namesrv}"
-        until(lambda: b'"apache"' in _route(where), seconds=BOOT_S, what="Apache's broker is not registered")
-        said = folder / "proxy.out"
-        until(
-            lambda: b"startup successfully" in said.read_bytes(), seconds=BOOT_S, what="Apache's proxy does not serve"
-        )
-        yield ApacheProxy(where, f"127.0.0.1:{broker}", f"127.0.0.1:{grpc}", [each.pid for each in running])
+        made.start()
+        yield made
     finally:
-        for process in running:
-            process.kill()
-            process.wait()
+        made.close()
 
 
 def _write_settings(folder: Path, settings: dict[str, str], namesrv: int, broker: int, grpc: int) -> None:
     own = {"brokerClusterName": "DefaultCluster", "brokerName": "apache", "brokerIP1": "127.0.0.1"}
     own |= {"listenPort": str(broker), "flushDiskType": "SYNC_FLUSH", "autoCreateTopicEnable": "true"}
-    own |= {"namesrvAddr": f"127.0.0.1:{namesrv}", "storePathRootDir": f"{folder}/store", **settings}
+    own |= {"namesrvAddr": f"127.0.0.1:{namesrv}", "storePathRootDir": f"{folder}/store", **LIKE_A_BOX}
+    own |= settings
     proxy = {"rocketMQClusterName": "DefaultCluster", "proxyMode": "local", "grpcServerPort": grpc}
     proxy |= {"remotingListenPort": free_port(), "namesrvAddr": f"127.0.0.1:{namesrv}"}
     proxy["enableTopicMessageTypeCheck"] = False  # a topic takes every type, as a box's does

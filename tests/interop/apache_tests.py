@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tests.interop import jars
 from tests.interop.box import Box
-from tests.interop.test_grpc import QUICK
+from tests.interop.served import QUICK
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]

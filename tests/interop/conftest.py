@@ -9,9 +9,20 @@ import py4j.protocol
 import pytest
 
 from tests.interop import jars
+from tests.interop.apache_proxy import apache_proxy
 from tests.interop.box import Box, Foreign
+from tests.interop.grpc_java import JAVA_VERSION
 from tests.interop.jvm import Jvm
-from tests.interop.programs import Program, go_program, node_program
+from tests.interop.programs import (
+    Program,
+    go5_program,
+    go_program,
+    node5_program,
+    node_program,
+    python5_program,
+    rust5_program,
+)
+from tests.interop.served import APACHE, GrpcBox, Served
 from tests.interop.table import Verdicts, write_table
 
 QUICK_CHECKS = "[broker]\ntransaction_timeout_s = 1\ntransaction_check_s = 2\n"
@@ -90,6 +101,67 @@ def box(tmp_path: Path) -> Iterator[Box]:
     yield box
     if box.running:
         box.stop()
+
+
+@pytest.fixture(scope="module")
+def box5(module_path: Path) -> Iterator[GrpcBox]:
+    """A box with its gRPC port open."""
+    box = GrpcBox(module_path / "data")
+    box.start()
+    yield box
+    assert box.stop() == 0, box.log_tail()
+
+
+@pytest.fixture(scope="module", params=["box", pytest.param(APACHE, marks=pytest.mark.soak)])
+def served(request: pytest.FixtureRequest, module_path: Path) -> Iterator[Served]:
+    """A box, and beside it what it is compared with."""
+    if request.param != APACHE:
+        yield request.getfixturevalue("box5")
+        return
+    try:
+        with apache_proxy(module_path / "apache") as proxy:
+            yield proxy
+    except jars.Unavailable as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def java5() -> Iterator[Jvm]:
+    """A JVM with the official Java client of RocketMQ 5."""
+    try:
+        started = Jvm(JAVA_VERSION, artifact="rocketmq-client-java")
+    except jars.Unavailable as error:
+        pytest.skip(str(error))
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def home(module_path: Path) -> dict[str, str]:
+    """Where gRPC clients write their logs, whatever they are told."""
+    home = module_path / "home"
+    home.mkdir()
+    return {"HOME": str(home)}
+
+
+@pytest.fixture(scope="session")
+def python5() -> Program:
+    return _program(python5_program)
+
+
+@pytest.fixture(scope="session")
+def node5() -> Program:
+    return _program(node5_program)
+
+
+@pytest.fixture(scope="session")
+def rust5() -> Program:
+    return _program(rust5_program)
+
+
+@pytest.fixture(scope="session")
+def go5() -> Program:
+    return _program(go5_program)
 
 
 _verdicts: pytest.StashKey[Verdicts] = pytest.StashKey()

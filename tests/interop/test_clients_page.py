@@ -22,7 +22,7 @@ from tests.interop.programs import (
     node_program,
     python5_program,
 )
-from tests.interop.test_grpc import GrpcBox
+from tests.interop.served import GrpcBox
 from tests.interop.wire import make_topic
 
 pytestmark = pytest.mark.slow

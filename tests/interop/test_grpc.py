@@ -1,127 +1,24 @@
 """The official clients of RocketMQ 5 against a box's gRPC port, beside stock remoting clients on the same topics."""
 
 import socket
-import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
-from tests.interop import jars
-from tests.interop.apache_proxy import VERSION, apache_proxy, new_topic
-from tests.interop.box import Box, until
-from tests.interop.client import producer, push_consumer, unique
+from tests.interop.box import until
+from tests.interop.client import producer, push_consumer
+from tests.interop.grpc_java import JAVA_VERSION, JavaClient
 from tests.interop.jvm import Jvm
-from tests.interop.programs import Program, finished, go5_program, node5_program, python5_program, rust5_program
+from tests.interop.programs import Program, finished
+from tests.interop.served import GrpcBox, Served
 from tests.interop.test_java_admin import admin
-from tests.interop.wire import command, frame, make_topic, what_comes_back
-from tests.ports import free_port
+from tests.interop.wire import command, frame, what_comes_back
 
 pytestmark = pytest.mark.slow
 
-JAVA_VERSION = "5.0.8"
 JAVA, PYTHON, NODE = f"Java gRPC {JAVA_VERSION}", "Python gRPC 5.1.2", "Node gRPC 1.0.8"
 RUST, GO = "Rust gRPC 5.0.0", "Go gRPC 5.1.4"
-APACHE = f"Apache {VERSION}"
-APIS = "client.apis"
-QUICK = "[broker]\ntransaction_timeout_s = 1\ntransaction_check_s = 2\n"
-
-
-class GrpcBox(Box):
-    """A box with its gRPC port open."""
-
-    def __init__(self, data: Path, config: str = QUICK) -> None:
-        self.grpc_port = free_port()
-        super().__init__(data, config=f"[grpc]\nport = {self.grpc_port}\n{config}")
-
-    @property
-    def endpoint(self) -> str:
-        return f"127.0.0.1:{self.grpc_port}"
-
-    def topic(self, what: str, queues: int = 4) -> str:
-        """Return the name of a new topic."""
-        return new_topic(self.broker, what, queues)
-
-    def make_topic(self, name: str, queues: int = 4) -> None:
-        make_topic(self.broker, name, queues)
-
-
-class Served(Protocol):
-    """A box, or Apache's proxy: where its parts listen, and how a topic is made there."""
-
-    @property
-    def endpoint(self) -> str: ...
-    @property
-    def namesrv(self) -> str: ...
-    @property
-    def broker(self) -> str: ...
-    def topic(self, what: str, queues: int = 4) -> str: ...
-
-
-@pytest.fixture(scope="module")
-def box5(module_path: Path) -> Iterator[GrpcBox]:
-    box = GrpcBox(module_path / "data")
-    box.start()
-    yield box
-    assert box.stop() == 0, box.log_tail()
-
-
-@pytest.fixture(scope="module", params=["box", pytest.param(APACHE, marks=pytest.mark.soak)])
-def served(request: pytest.FixtureRequest, box5: GrpcBox, module_path: Path) -> Iterator[Served]:
-    """A box, or beside it what it is compared with."""
-    if request.param != APACHE:
-        yield box5
-        return
-    with apache_proxy(module_path / "apache") as proxy:
-        yield proxy
-
-
-@pytest.fixture(scope="module")
-def java5() -> Iterator[Jvm]:
-    try:
-        started = Jvm(JAVA_VERSION, artifact="rocketmq-client-java")
-    except jars.Unavailable as error:
-        pytest.skip(str(error))
-    yield started
-    started.close()
-
-
-@pytest.fixture(scope="module")
-def home(module_path: Path) -> dict[str, str]:
-    """Where these clients write their logs, whatever they are told."""
-    home = module_path / "home"
-    home.mkdir()
-    return {"HOME": str(home)}
-
-
-def _program(build: Any) -> Program:
-    try:
-        found: Program = build()
-    except jars.Unavailable as error:
-        pytest.skip(str(error))
-    return found
-
-
-@pytest.fixture(scope="module")
-def python5() -> Program:
-    return _program(python5_program)
-
-
-@pytest.fixture(scope="module")
-def node5() -> Program:
-    return _program(node5_program)
-
-
-@pytest.fixture(scope="module")
-def rust5() -> Program:
-    return _program(rust5_program)
-
-
-@pytest.fixture(scope="module")
-def go5() -> Program:
-    return _program(go5_program)
 
 
 def check_intact(seen: list[Any], sender: str, count: int) -> None:
@@ -188,8 +85,10 @@ def test_rust_sends_in_order_and_for_later(rust5: Program, served: Served, jvm4:
 
 @pytest.mark.soak
 @pytest.mark.feature("gRPC: simple consumer of a remoting producer", client=RUST)
-def test_rust_receives_from_a_remoting_producer(rust5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
-    receive_from_remoting(rust5, box5, jvm4, home)
+def test_rust_receives_from_a_remoting_producer(
+    rust5: Program, served: Served, jvm4: Jvm, home: dict[str, str]
+) -> None:
+    receive_from_remoting(rust5, served, jvm4, home)
 
 
 def send_every_kind(program: Program, box: Served, jvm: Jvm, home: dict[str, str]) -> None:
@@ -206,8 +105,8 @@ def send_every_kind(program: Program, box: Served, jvm: Jvm, home: dict[str, str
 
 
 @pytest.mark.feature("gRPC: FIFO, delay, recall, transactions with checks", client=PYTHON)
-def test_python_sends_every_kind(python5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
-    send_every_kind(python5, box5, jvm4, home)
+def test_python_sends_every_kind(python5: Program, served: Served, jvm4: Jvm, home: dict[str, str]) -> None:
+    send_every_kind(python5, served, jvm4, home)
 
 
 @pytest.mark.soak  # the client and what it needs are built first
@@ -218,38 +117,40 @@ def test_go_sends_to_a_remoting_consumer(go5: Program, served: Served, jvm4: Jvm
 
 @pytest.mark.soak
 @pytest.mark.feature("gRPC: FIFO, delay, recall, transactions with checks", client=GO)
-def test_go_sends_every_kind(go5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
-    send_every_kind(go5, box5, jvm4, home)
+def test_go_sends_every_kind(go5: Program, served: Served, jvm4: Jvm, home: dict[str, str]) -> None:
+    send_every_kind(go5, served, jvm4, home)
 
 
 @pytest.mark.soak
 @pytest.mark.feature("gRPC: simple consumer of a remoting producer", client=GO)
-def test_go_receives_from_a_remoting_producer(go5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
-    receive_from_remoting(go5, box5, jvm4, home)
+def test_go_receives_from_a_remoting_producer(go5: Program, served: Served, jvm4: Jvm, home: dict[str, str]) -> None:
+    receive_from_remoting(go5, served, jvm4, home)
 
 
 @pytest.mark.soak
 @pytest.mark.feature("gRPC: push consumer; a failed message is delivered again", client=GO)
-def test_a_message_that_go_failed_comes_again(go5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
-    push_again(go5, box5, jvm4, home, "go")
+def test_a_message_that_go_failed_comes_again(go5: Program, served: Served, jvm4: Jvm, home: dict[str, str]) -> None:
+    push_again(go5, served, jvm4, home, "go")
 
 
 @pytest.mark.soak
 @pytest.mark.feature("gRPC: FIFO, delay, recall, transactions with checks", client=NODE)
-def test_node_sends_every_kind(node5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
-    send_every_kind(node5, box5, jvm4, home)
+def test_node_sends_every_kind(node5: Program, served: Served, jvm4: Jvm, home: dict[str, str]) -> None:
+    send_every_kind(node5, served, jvm4, home)
 
 
 @pytest.mark.soak
 @pytest.mark.feature("gRPC: push consumer; a failed message is delivered again", client=NODE)
-def test_a_message_that_node_failed_comes_again(node5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
-    push_again(node5, box5, jvm4, home, "node")
+def test_a_message_that_node_failed_comes_again(
+    node5: Program, served: Served, jvm4: Jvm, home: dict[str, str]
+) -> None:
+    push_again(node5, served, jvm4, home, "node")
 
 
 def receive_from_remoting(program: Program, box: Served, jvm: Jvm, home: dict[str, str]) -> list[dict[str, Any]]:
     """Let a simple consumer wait for what a stock remoting producer sends then."""
     # Of one queue: a new group begins at the end of each queue when it first receives from it.
-    topic, group = box.topic("simple", queues=1), unique("simple_group")
+    topic, group = box.topic("simple", queues=1), box.group("simple_group")
     process = program.start("simple", box.endpoint, topic, group, 30, **home)
     with producer(jvm, box.namesrv) as client:
         until_member(box, jvm, group)
@@ -279,26 +180,28 @@ def until_member(box: Served, jvm: Jvm, group: str) -> None:
 
 @pytest.mark.feature("gRPC: simple consumer of a remoting producer", client=PYTHON)
 def test_python_receives_from_a_remoting_producer(
-    python5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]
+    python5: Program, served: Served, jvm4: Jvm, home: dict[str, str]
 ) -> None:
-    receive_from_remoting(python5, box5, jvm4, home)
+    receive_from_remoting(python5, served, jvm4, home)
 
 
 @pytest.mark.feature("gRPC: simple consumer of a remoting producer", client=NODE)
-def test_node_receives_from_a_remoting_producer(node5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]) -> None:
-    receive_from_remoting(node5, box5, jvm4, home)
+def test_node_receives_from_a_remoting_producer(
+    node5: Program, served: Served, jvm4: Jvm, home: dict[str, str]
+) -> None:
+    receive_from_remoting(node5, served, jvm4, home)
 
 
 @pytest.mark.feature("gRPC: push consumer; a failed message is delivered again", client=PYTHON)
 def test_a_message_that_python_failed_comes_again(
-    python5: Program, box5: GrpcBox, jvm4: Jvm, home: dict[str, str]
+    python5: Program, served: Served, jvm4: Jvm, home: dict[str, str]
 ) -> None:
-    push_again(python5, box5, jvm4, home, "python")
+    push_again(python5, served, jvm4, home, "python")
 
 
 def push_again(program: Program, box: Served, jvm: Jvm, home: dict[str, str], sender: str) -> None:
     """Let a push consumer fail one of ten messages once."""
-    topic, group = box.topic("push"), unique("push_group")
+    topic, group = box.topic("push"), box.group("push_group")
     process = program.start("push", box.endpoint, topic, group, 10, **home)
     until_member(box, jvm, group)
     program.run("send", box.endpoint, topic, 10, **home)
@@ -307,80 +210,13 @@ def push_again(program: Program, box: Served, jvm: Jvm, home: dict[str, str], se
     assert {each["body"] for each in seen} == {f"{sender} {number} ✓" for number in range(10)}
 
 
-class Reached(Protocol):
-    """What listens at an endpoint."""
-
-    @property
-    def endpoint(self) -> str: ...
-
-
-class JavaClient:
-    """The Java client by its API; what its listeners saw as plain values: keys and attempts.
-
-    A listener fails key-1 once while `fails`, and always what is `hopeless`.
-    """
-
-    def __init__(
-        self, jvm: Jvm, box: "Reached", *, tls: bool, key: tuple[str, str] | None = None, timeout_s: int = 0
-    ) -> None:
-        self.jvm = jvm
-        self.provider = jvm.cls(f"{APIS}.ClientServiceProvider").loadService()
-        builder = jvm.cls(f"{APIS}.ClientConfiguration").newBuilder()
-        if key:
-            builder = builder.setCredentialProvider(jvm.new(f"{APIS}.StaticSessionCredentialsProvider", *key))
-        if timeout_s:
-            builder = builder.setRequestTimeout(jvm.cls("java.time.Duration").ofSeconds(timeout_s))
-        self.configuration = builder.setEndpoints(box.endpoint).enableSsl(tls).build()
-        self.seen: list[tuple[str, int]] = []
-        self.checked = threading.Event()
-        self.fails, self.hopeless = True, ""
-
-    def producer(self, topic: str) -> Any:
-        strings = self.jvm.gateway.new_array(self.jvm.gateway.jvm.java.lang.String, 1)
-        strings[0] = topic
-        checker = self.jvm.callback(f"{APIS}.producer.TransactionChecker", check=self._check)
-        builder = self.provider.newProducerBuilder().setClientConfiguration(self.configuration)
-        return builder.setTopics(strings).setTransactionChecker(checker).build()
-
-    def _check(self, view: Any) -> Any:
-        self.checked.set()
-        return self.jvm.cls(f"{APIS}.producer.TransactionResolution").COMMIT
-
-    def message(self, topic: str, number: int) -> Any:
-        keys = self.jvm.gateway.new_array(self.jvm.gateway.jvm.java.lang.String, 1)
-        keys[0] = f"key-{number}"
-        made = self.provider.newMessageBuilder().setTopic(topic).setBody(f"java {number} ✓".encode())
-        made = made.setTag(f"tag{number % 3}").setKeys(keys)
-        return made.addProperty("number", str(number)).addProperty("läge", "über ✓ 漢字 😀")
-
-    def filters(self, topic: str) -> Any:
-        found = self.jvm.cls("java.util.HashMap")()
-        kind = self.jvm.cls(f"{APIS}.consumer.FilterExpressionType").TAG
-        found.put(topic, self.jvm.new(f"{APIS}.consumer.FilterExpression", "*", kind))
-        return found
-
-    def push_consumer(self, topic: str, group: str) -> Any:
-        results = self.jvm.cls(f"{APIS}.consumer.ConsumeResult")
-
-        def consume(view: Any) -> Any:
-            attempt, key = int(view.getDeliveryAttempt()), next(iter(view.getKeys()), "")
-            self.seen.append((str(key), attempt))
-            wrong = (key and key == self.hopeless) or (self.fails and (key, attempt) == ("key-1", 1))
-            return results.FAILURE if wrong else results.SUCCESS
-
-        listener = self.jvm.callback(f"{APIS}.consumer.MessageListener", consume=consume)
-        builder = self.provider.newPushConsumerBuilder().setClientConfiguration(self.configuration)
-        builder = builder.setConsumerGroup(group).setSubscriptionExpressions(self.filters(topic))
-        return builder.setMessageListener(listener).build()
-
-
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.feature("gRPC: sends reach a remoting consumer with equal ids, keys, tags, properties", client=JAVA)
-def test_java_sends_to_a_remoting_consumer(java5: Jvm, box5: GrpcBox, jvm4: Jvm, tls: bool) -> None:
-    topic, client = box5.topic("java_send"), JavaClient(java5, box5, tls=tls)
+def test_java_sends_to_a_remoting_consumer(java5: Jvm, served: Served, jvm4: Jvm, tls: bool) -> None:
+    topic, client = served.topic("java_send"), JavaClient(java5, served, tls=tls)
     made = client.producer(topic)
     try:
-        with push_consumer(jvm4, box5.namesrv, topic) as collected:
+        with push_consumer(jvm4, served.namesrv, topic) as collected:
             ids = {str(made.send(client.message(topic, n).build()).getMessageId()) for n in range(100)}
             seen = collected.wait_count(100)
     finally:
@@ -390,12 +226,12 @@ def test_java_sends_to_a_remoting_consumer(java5: Jvm, box5: GrpcBox, jvm4: Jvm,
 
 
 @pytest.mark.feature("gRPC: FIFO, delay, recall, transactions with checks", client=JAVA)
-def test_java_sends_every_kind(java5: Jvm, box5: GrpcBox, jvm4: Jvm) -> None:
-    topic, client = box5.topic("java_kinds"), JavaClient(java5, box5, tls=False)
+def test_java_sends_every_kind(java5: Jvm, served: Served, jvm4: Jvm) -> None:
+    topic, client = served.topic("java_kinds"), JavaClient(java5, served, tls=False)
     made = client.producer(topic)
     now_ms = int(java5.cls("java.lang.System").currentTimeMillis())
     try:
-        with push_consumer(jvm4, box5.namesrv, topic) as collected:
+        with push_consumer(jvm4, served.namesrv, topic) as collected:
             made.send(client.message(topic, 0).setMessageGroup("g").build())
             made.send(client.message(topic, 1).setDeliveryTimestamp(now_ms + 2000).build())
             for number, how in ((2, "commit"), (3, "rollback"), (4, "")):
@@ -411,11 +247,11 @@ def test_java_sends_every_kind(java5: Jvm, box5: GrpcBox, jvm4: Jvm) -> None:
 
 
 @pytest.mark.feature("gRPC: push consumer; a failed message is delivered again", client=JAVA)
-def test_a_message_that_java_failed_comes_again(java5: Jvm, box5: GrpcBox, jvm4: Jvm) -> None:
-    topic, group, client = box5.topic("java_push"), unique("java_group"), JavaClient(java5, box5, tls=False)
+def test_a_message_that_java_failed_comes_again(java5: Jvm, served: Served, jvm4: Jvm) -> None:
+    topic, group, client = served.topic("java_push"), served.group("java_group"), JavaClient(java5, served, tls=False)
     consumer = client.push_consumer(topic, group)
     try:
-        until_member(box5, jvm4, group)
+        until_member(served, jvm4, group)
         made = client.producer(topic)
         for number in range(10):
             made.send(client.message(topic, number).build())
@@ -442,7 +278,7 @@ def offset_id_of(tool: Any, topic: str, key: str) -> str:
 
 @pytest.mark.feature("gRPC: stacks of a consumer and direct consumption through stock tools", client=JAVA)
 def test_a_java_consumer_shows_its_stacks_and_consumes_what_it_is_told_to(java5: Jvm, box5: GrpcBox, jvm4: Jvm) -> None:
-    topic, group, client = box5.topic("java_asked"), unique("java_asked_group"), JavaClient(java5, box5, tls=False)
+    topic, group, client = box5.topic("java_asked"), box5.group("java_asked_group"), JavaClient(java5, box5, tls=False)
     consumer = client.push_consumer(topic, group)
     try:
         until_member(box5, jvm4, group)

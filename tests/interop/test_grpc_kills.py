@@ -15,7 +15,7 @@ import trio
 from netstack.grpc.testing import grpc_client
 from tests.appliance.grpc.asking import Asker, Code, acking, consumer_settings, message, receiving, sending
 from tests.interop.downs import Downs, check_late, summary
-from tests.interop.test_grpc import GrpcBox
+from tests.interop.served import GrpcBox
 
 pytestmark = pytest.mark.slow
 

@@ -17,12 +17,12 @@ from tests.appliance.group.bridge import BridgedMember, boxes, bridged, can_brid
 from tests.appliance.group.certificates import needs_openssl
 from tests.interop.box import until
 from tests.interop.client import unique
+from tests.interop.grpc_java import JavaClient
 from tests.interop.jars import Unavailable
 from tests.interop.jvm import Jvm
 from tests.interop.programs import Program, go5_program, node5_program, python5_program, rust5_program
 from tests.interop.test_group import TimedSenders, hand_over, leader_of, linked
 from tests.interop.test_group_switches import ADDRESS, make_topic, rounds
-from tests.interop.test_grpc import JAVA_VERSION, JavaClient
 from tests.interop.threads import threads_running
 
 pytestmark = [
@@ -33,13 +33,6 @@ pytestmark = [
 ]
 GRPC_PORT = 8081
 RECEIVERS, BATCH, INVISIBLE_S = 2, 16, 15
-
-
-@pytest.fixture(scope="module")
-def java5() -> Iterator[Jvm]:
-    started = Jvm(JAVA_VERSION, artifact="rocketmq-client-java")
-    yield started
-    started.close()
 
 
 class Group:

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -12,28 +11,15 @@ from appliance.access.access import changing
 from appliance.broker.access.accounts import Account, Accounts, perm_of
 from tests.interop.box import until
 from tests.interop.client import producer, push_consumer, unique
+from tests.interop.grpc_java import JavaClient
 from tests.interop.jvm import Jvm
 from tests.interop.programs import Program, finished
-from tests.interop.test_grpc import (
-    GO,
-    JAVA,
-    NODE,
-    PYTHON,
-    QUICK,
-    GrpcBox,
-    JavaClient,
-    go5,
-    home,
-    java5,
-    node5,
-    python5,
-    until_member,
-)
+from tests.interop.served import QUICK, GrpcBox
+from tests.interop.test_grpc import GO, JAVA, NODE, PYTHON, RUST
 from tests.interop.test_java_admin import admin
-from tests.interop.test_java_pop import make, pop_consumer
+from tests.interop.test_java_pop import make, pop_consumer, until_acknowledged
 from tests.interop.test_java_pop import send as send_remoting
 
-__all__ = ["go5", "home", "java5", "node5", "python5"]
 pytestmark = [pytest.mark.slow, pytest.mark.soak]  # each needs clients of its own, and waits for them
 
 GRANTED, DENIED = "granted", "denied"
@@ -95,6 +81,11 @@ def test_a_go_client_gets_in_with_its_key_alone(go5: Program, locked5: GrpcBox, 
     check_keys(go5, locked5, home)
 
 
+@pytest.mark.feature(KEYS, client=RUST)
+def test_a_rust_client_gets_in_with_its_key_alone(rust5: Program, locked5: GrpcBox, home: dict[str, str]) -> None:
+    check_keys(rust5, locked5, home)
+
+
 @pytest.mark.feature(KEYS, client=JAVA)
 def test_a_java_client_gets_in_with_its_key_alone(java5: Jvm, locked5: GrpcBox) -> None:
     def client(secret: str | None) -> JavaClient:
@@ -144,38 +135,29 @@ def test_a_send_that_java_repeats_is_stored_once(java5: Jvm, tmp_path: Path, jvm
 
 
 @pytest.mark.feature("gRPC: one group of both generations: POP push consumers share the messages", client=JAVA)
-def test_consumers_of_both_generations_share_a_group(java5: Jvm, jvm5: Jvm, tmp_path: Path) -> None:
-    box, group = GrpcBox(tmp_path / "data"), unique("mixed_group")
-    box.start()
-    topic, client = unique("mixed"), JavaClient(java5, box, tls=False)
+def test_consumers_of_both_generations_share_a_group(java5: Jvm, jvm5: Jvm, box5: GrpcBox) -> None:
+    topic, group, client = unique("mixed"), unique("mixed_group"), JavaClient(java5, box5, tls=False)
     client.fails = False
-    try:
-        with admin(jvm5, box) as tool, producer(jvm5, box.namesrv) as remoting:
-            make(jvm5, tool, topic, group, mode="POP")
-            consumer, made = client.push_consumer(topic, group), client.producer(topic)
-            with pop_consumer(jvm5, box, topic, group) as collected:
-                both = 0
-                while both < 400 and not (client.seen and collected.seen):  # joining takes either some seconds
-                    for number in range(both, both + 20):
-                        made.send(client.message(topic, number).build())
-                        send_remoting(jvm5, remoting, topic, f"remoting {number}")
-                    both += 20
+    with admin(jvm5, box5) as tool, producer(jvm5, box5.namesrv) as remoting:
+        make(jvm5, tool, topic, group, mode="POP")
+        consumer, made = client.push_consumer(topic, group), client.producer(topic)
+        with pop_consumer(jvm5, box5, topic, group) as collected:
+            both = 0
+            while both < 400 and not (client.seen and collected.seen):  # joining takes either some seconds
+                for number in range(both, both + 20):
+                    made.send(client.message(topic, number).build())
+                    send_remoting(jvm5, remoting, topic, f"remoting {number}")
+                both += 20
 
-                    def all_came(count: int = 2 * both) -> bool:
-                        return len(client.seen) + len(collected.seen) >= count
+                def all_came(count: int = 2 * both) -> bool:
+                    return len(client.seen) + len(collected.seen) >= count
 
-                    until(all_came, seconds=60, what=lambda: f"{len(client.seen)} and {len(collected.seen)} came")
-                assert client.seen
-                assert collected.seen
-                until(
-                    lambda: tool.examineConsumeStats(group, topic).computeTotalDiff() == 0,
-                    seconds=30,
-                    what="the group has acknowledged everything",
-                )
-            made.close()
-            consumer.close()
-    finally:
-        box.stop()
+                until(all_came, seconds=60, what=lambda: f"{len(client.seen)} and {len(collected.seen)} came")
+            assert client.seen
+            assert collected.seen
+            until_acknowledged(tool, topic, group)
+        made.close()
+        consumer.close()
     assert len(client.seen) + len(collected.seen) == 2 * both
 
 
@@ -197,38 +179,3 @@ def test_a_transaction_is_checked_after_a_kill_of_the_box(java5: Jvm, jvm4: Jvm,
         made.close()
         box.stop()
     assert [each.keys for each in seen] == ["key-5"]
-
-
-def dead_letters(jvm: Jvm, box: GrpcBox, group: str, count: int) -> list[Any]:
-    with push_consumer(jvm, box.namesrv, f"%DLQ%{group}") as collected:
-        return list(collected.wait_count(count, 60))
-
-
-@pytest.mark.feature("gRPC: FIFO consumer; a message that always fails ends among the dead letters", client=JAVA)
-def test_a_fifo_message_that_always_fails_becomes_a_dead_letter(
-    java5: Jvm, jvm4: Jvm, jvm5: Jvm, tmp_path: Path
-) -> None:
-    box, group = GrpcBox(tmp_path / "data"), unique("fifo_group")
-    box.start()
-    topic, client = box.topic("fifo"), JavaClient(java5, box, tls=False)
-    client.hopeless = "key-1"
-    try:
-        with admin(jvm5, box) as tool:
-            config = jvm5.new("remoting.protocol.subscription.SubscriptionGroupConfig")
-            config.setGroupName(group)
-            config.setConsumeMessageOrderly(True)
-            config.setRetryMaxTimes(1)
-            tool.createAndUpdateSubscriptionGroupConfig(box.broker, config)
-        consumer, made = client.push_consumer(topic, group), client.producer(topic)
-        until_member(box, jvm4, group)
-        for number in range(4):
-            made.send(client.message(topic, number).setMessageGroup("one").build())
-        until(lambda: ("key-3", 1) in client.seen, seconds=90, what=lambda: f"{client.seen}")
-        dead = dead_letters(jvm4, box, group, 1)
-        made.close()
-        consumer.close()
-    finally:
-        box.stop()
-    order = [("key-0", 1), ("key-1", 1), ("key-1", 2), ("key-2", 1), ("key-3", 1)]
-    assert client.seen == order
-    assert [each.keys for each in dead] == ["key-1"]

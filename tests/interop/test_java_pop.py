@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.box import Box, Foreign, until
+from tests.interop.box import Box, Cluster, Foreign, until
 from tests.interop.client import Collected, Seen, producer, push_consumer, started, unique
 from tests.interop.jvm import Jvm
 from tests.interop.test_java_admin import mqadmin
@@ -174,7 +174,7 @@ def send(jvm: Jvm, client: Any, topic: str, *bodies: str, tags: str = "") -> Non
 
 
 @contextmanager
-def pop_consumer(jvm: Jvm, cluster: Box | Foreign, topic: str, group: str, **more: Any) -> Iterator[Collected]:
+def pop_consumer(jvm: Jvm, cluster: Cluster, topic: str, group: str, **more: Any) -> Iterator[Collected]:
     """A push consumer that lets the broker assign, and so receives by POP."""
     settings = {"ClientRebalance": False, **more}
     with push_consumer(jvm, cluster.namesrv, topic, group=group, **settings) as collected:
@@ -193,12 +193,17 @@ def test_the_push_consumer_gets_everything_once_by_pop(jvm5: Jvm, cluster: Box |
             until(lambda: len(one.seen) + len(two.seen) >= 100, seconds=60, what="all messages")
             seen = one.seen + two.seen
             assert all("POP_CK" in each.properties for each in seen)
-            until(lambda: _lag(tool, group, topic) == 0, seconds=30, what="the group has acknowledged everything")
+            until_acknowledged(tool, topic, group)
     assert sorted(int(each.body) for each in seen) == list(range(100))
 
 
-def _lag(tool: Any, group: str, topic: str) -> int:
-    return int(tool.examineConsumeStats(group, topic).computeTotalDiff())
+def until_acknowledged(tool: Any, topic: str, group: str) -> None:
+    """Wait until a group has acknowledged everything."""
+
+    def lags() -> int:
+        return int(tool.examineConsumeStats(group, topic).computeTotalDiff())
+
+    until(lambda: lags() == 0, seconds=30, what=lambda: f"{lags()} messages are not acknowledged")
 
 
 @pytest.mark.soak

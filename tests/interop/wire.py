@@ -37,11 +37,12 @@ def answered_code(received: bytes) -> int:
     return int(json.loads(received[8 : 8 + length])["code"])
 
 
-def make_topic(broker: str, topic: str, queues: int = 4) -> None:
+def make_topic(broker: str, topic: str, queues: int = 4, attributes: str = "") -> None:
     """Create a topic by UPDATE_AND_CREATE_TOPIC (17), as an administrator would."""
     host, port = broker.split(":")
     numbers = {"readQueueNums": str(queues), "writeQueueNums": str(queues), "perm": "6", "topicSysFlag": "0"}
     more = {"topicFilterType": "SINGLE_TAG", "order": "false", "defaultTopic": "TBW102"}
+    more |= {"attributes": attributes} if attributes else {}
     with socket.create_connection((host, int(port)), 5) as connection:
         connection.sendall(frame(command(17, topic=topic, **numbers, **more)))
         answer = what_comes_back(connection)
