@@ -25,10 +25,13 @@ def echo(command: RemotingCommand, peer: Peer) -> Answer:
 
 
 async def read_commands(stream: trio.abc.ReceiveStream, count: int) -> list[RemotingCommand]:
-    """Return the next commands of a stream."""
+    """Return the next commands of a stream. Raises EOFError when it ends before."""
     decoder, found = FrameDecoder(), list[RemotingCommand]()
     while len(found) < count:
-        decoder.feed(await stream.receive_some(65536))
+        data = await stream.receive_some(65536)
+        if not data:
+            raise EOFError(f"the stream ended after {len(found)} of {count} commands")
+        decoder.feed(data)
         while (frame := decoder.next_frame()) is not None:
             found.append(decode_command(frame))
     return found
