@@ -136,6 +136,7 @@ class Receives:
             owner=session.client_id,
             order=group.consume_orderly,
             attempt_id=request.attempt_id[:64],
+            in_groups=True,
         )
         return _Asked(wanted, kept, subscription, max_attempts(group), request.auto_renew)
 

@@ -31,7 +31,8 @@ class PopRequest(NamedTuple):
 
     `queue_id` -1: any queue of the topic. `from_end`: where a group without an offset begins. `poll_s`: how long to
     wait for a first message. `owner`: whose messages are counted together, a client. `order`: nothing of a queue that
-    has messages in flight; a receiver that lost the answer gets them again with the same `attempt_id`.
+    has messages in flight; a receiver that lost the answer gets them again with the same `attempt_id`. `in_groups`: the
+    order is that of message groups, so what was acknowledged does not come again behind what was not.
     """
 
     group: str
@@ -46,6 +47,7 @@ class PopRequest(NamedTuple):
     owner: str = ""
     order: bool = False
     attempt_id: str = ""
+    in_groups: bool = False
 
 
 class PopSlice(NamedTuple):
@@ -117,7 +119,8 @@ class Taking:
             if wanted.order and not same:
                 if queue.blocked:
                     return None
-                queue.repeat_behind()
+                if not wanted.in_groups:
+                    queue.repeat_behind()
             if not same:
                 left = left._replace(messages=min(left.messages, self._table.room(queue, wanted.owner)))
             found = await self._read_again(queue, (same or sorted(queue.again))[: max(left.messages, 0)], room)

@@ -320,6 +320,19 @@ async def ordered(bench: PopBench, most: int = 32, **more: object) -> list[bytes
     return bodies(await bench.receive(most, queue_id=0, order=True, **more))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
+async def test_of_message_groups_nothing_acknowledged_comes_again(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1", b"2", b"3", b"4")
+        in_groups = {"queue_id": 0, "order": True, "in_groups": True}
+        answer = await bench.receive(3, invisible_ms=1000, **in_groups)
+        await bench.acknowledge(handles(answer)[1])
+        again = await bench.receive(poll_s=10, **in_groups)
+        assert (bodies(again), again.slices[0].deliveries) == ([b"1", b"3", b"4"], [1, 1, 0])
+        await bench.acknowledge(*handles(again))
+        assert bench.offsets.get(GROUP, TOPIC, 0) == 4
+
+
 async def test_an_ordered_queue_is_blocked_until_all_of_a_batch_is_acknowledged(tmp_path: Path) -> None:
     async with pop_bench(tmp_path) as bench:
         await bench.send(b"1", b"2", b"3")
