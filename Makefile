@@ -24,7 +24,7 @@ help:
 	@echo 'make lock, audit       update .lock-*.txt from .constraints.txt; check box and gateway for known vulnerabilities'
 	@echo 'make bench            benchmarks of this machine (compared with Apache RocketMQ: APACHE_SH=its start script)'
 	@echo 'make interop          run the stock clients and write docs/interop.md'
-	@echo 'make apache-tests     Apache'\''s tests of POP and of its proxy, from a clone of its sources (SOURCES=…)'
+	@echo 'make apache-tests     Apache'\''s integration tests against boxes, from a clone of its sources (SOURCES=…)'
 	@echo 'make e2e-tests        the Java cases of rocketmq-e2e against a box, from a clone of its sources (SOURCES=…)'
 	@echo 'make soak, power-cut  the long variants of the tests'
 	@echo 'make group-sim        a million simulated groups of boxes; a seed that fails prints its schedule (SEEDS=…)'
@@ -176,7 +176,7 @@ bench: .venv/java/.ready compiled
 interop: .venv/java/.ready compiled
 	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs --soak -m feature tests/interop --interop-table docs/interop.md $(ARGS)
 
-# Apache's own tests of POP and of its proxy against boxes; SOURCES: a clone of github.com/apache/rocketmq.
+# Apache's own integration tests against boxes, an hour; SOURCES: a clone of github.com/apache/rocketmq.
 apache-tests: .venv/java/.ready compiled
 	@[ -n "$(SOURCES)" ] || { echo 'make: name a clone of github.com/apache/rocketmq: make apache-tests SOURCES=…'; exit 2; }
 	@mkdir -p .build/tmp; $(IN) $(PY) tests/interop/apache_tests.py $(SOURCES) --report docs/apache-tests.md $(ARGS)

@@ -16,13 +16,15 @@ from textwrap import fill
 from typing import NamedTuple
 
 from tests.interop import jars
-from tests.interop.apache_tests import ROOT, Verdict, boxes, fetch, table, unpacked
+from tests.interop.apache_sources import fetched, unpacked
+from tests.interop.apache_tests import ROOT, boxes
+from tests.interop.verdicts import Verdict, table
 
 RUNNER, BUILD, REPORT = Path(__file__).parent / "e2e", ROOT / ".build" / "e2e-tests", ROOT / "docs" / "e2e-tests.md"
 COMMIT, CLIENT, PACKAGE = "7811611ec0954799ba1dc4286a64d86acc7378bc", "5.0.3", "org.apache.rocketmq.broker"
 LOMBOK = "1.18.36"  # that of the cases knows no Java after 15
 JUPITER, LAUNCHER = "5.7.2", "1.7.2"
-NEEDED = [
+NEEDED = (
     *(("org.apache.rocketmq", *row) for row in (("rocketmq-client-java", CLIENT), ("rocketmq-tools", "5.0.0"))),
     *(("org.apache.rocketmq", "rocketmq-acl", "5.0.0"), ("org.projectlombok", "lombok", LOMBOK)),
     *(("com.squareup.okhttp", "okhttp", "2.7.5"), ("com.alibaba", "dns-cache-manipulator", "1.5.1")),
@@ -30,7 +32,7 @@ NEEDED = [
     *(("org.junit.jupiter", f"junit-jupiter-{part}", JUPITER) for part in ("api", "engine", "params")),
     *(("ch.qos.logback", f"logback-{part}", "1.3.0-beta0") for part in ("classic", "core")),
     ("org.slf4j", "slf4j-api", "2.0.0-beta1"),
-]
+)
 MINUTES_S = 2400
 HEAD = """# The Java cases of rocketmq-e2e
 
@@ -67,7 +69,7 @@ def main() -> int:
     shutil.rmtree(BUILD, ignore_errors=True)
     BUILD.mkdir(parents=True)
     unpacked(options.sources, options.ref, "java/e2e", BUILD)
-    jar_folder = fetch(f"e2e-tests-{CLIENT}", NEEDED)
+    jar_folder = fetched(f"e2e-tests-{CLIENT}", NEEDED)
     first = jar_folder / f"rocketmq-client-java-{CLIENT}.jar"  # the tools bring the same classes in another form
     path = f"{BUILD / 'classes'}:{BUILD / 'java/e2e/src/test/resources'}:{first}:{jar_folder}/*"
     build(path)
