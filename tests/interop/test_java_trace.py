@@ -21,7 +21,7 @@ IN_TIME_S = 60
 def tracing(jvm: Jvm, name: str, group: str) -> Any:
     """Return a client with the trace on: up to 5.2 it says so in its constructor, later in its settings."""
     if jvm.version < "5.3":
-        return jvm.new(name, group, True)
+        return jvm.new(name, group, True, TRACE_TOPIC)
     made = jvm.new(name, group)
     made.setEnableTrace(True)
     return made
