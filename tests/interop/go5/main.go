@@ -118,6 +118,7 @@ func kinds(endpoint, topic string) {
 	}
 	select {
 	case <-asked:
+		time.Sleep(time.Second) // the answer is on its way
 	case <-time.After(longest):
 	}
 	check(producer.GracefulStop())
