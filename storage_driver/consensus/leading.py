@@ -36,7 +36,7 @@ def begin(state: MemberState, now_s: float, *, solo: bool) -> None:
 def know_members(state: MemberState, part: Leading) -> None:
     """Keep progress of all other members, and of nobody else."""
     others = [name for name in state.log.members.all if name != state.me]
-    part.progress = {name: part.progress.get(name) or PeerProgress() for name in others}
+    part.progress = {name: part.progress.get(name) or PeerProgress(part.since_s) for name in others}
 
 
 def send_heartbeats(state: MemberState, part: Leading, now_s: float) -> None:
@@ -180,7 +180,7 @@ def copied(state: MemberState, part: Leading) -> int:
 
 
 def advance_witness(state: MemberState, part: Leading, now_s: float, *, again: bool = False) -> None:
-    """Let the witness keep the newest row while a box is out and one copy is enough."""
+    """Let the witness keep the newest row while a box is out, or does not keep up, and one copy is enough."""
     log, rules = state.log, state.rules
     if part.first_end is None or log.synced < part.first_end:
         return
@@ -189,7 +189,9 @@ def advance_witness(state: MemberState, part: Leading, now_s: float, *, again: b
     if not safety.witness_counts(rules.copies) or not rules.counts_copies:
         _begin_witness(state, part, boxes, again=again)
         return
-    level = all(progress.matched and now_s - progress.heard_s < quorum for progress in boxes)
+    if again:
+        note_kept(boxes, log.synced, now_s, quorum)
+    level = all(each.matched and now_s - min(each.heard_s, each.kept_s) < quorum for each in boxes)
     for name in log.members.witnesses:
         progress = part.progress[name]
         if level and progress.synced:
@@ -197,6 +199,18 @@ def advance_witness(state: MemberState, part: Leading, now_s: float, *, again: b
         if log.synced > progress.next or (again and log.synced > progress.synced):
             progress.next = log.synced
             state.send(name, WitnessRow(state.hard.term, log.term_below(log.synced), log.synced))
+
+
+def note_kept(boxes: list[PeerProgress], synced: int, now_s: float, late_s: float) -> None:
+    """Note at a heartbeat which boxes have what the own disk had at an earlier one.
+
+    Who came late once has to be close to the own end: behind a log that it copies it would be waited for.
+    """
+    for each in boxes:
+        if each.synced >= each.goal:
+            if now_s - each.kept_s < late_s or synced - each.synced <= LEVEL_BYTES:
+                each.kept_s = now_s
+            each.goal = synced
 
 
 def _begin_witness(state: MemberState, part: Leading, boxes: list[PeerProgress], *, again: bool) -> None:

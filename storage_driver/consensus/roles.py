@@ -44,12 +44,14 @@ class Transfer(NamedTuple):
 class PeerProgress:
     """One other member, as the leader knows it in this term."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: float) -> None:
         self.matched = False
         self.next = 0  # log offset of the first byte that is not shipped; of a witness: the row that was sent
         self.synced = 0
         self.heard_s = NEVER  # when the newest heartbeat was sent that it answered
         self.level_s = NEVER  # since when it has been close to the leader's end; NEVER: it is not
+        self.goal = 0  # what the leader's disk had at a heartbeat, and this one is to have next
+        self.kept_s = now_s  # when it had that last, and was close to the leader's end unless it had kept up before
 
 
 class Leading:

@@ -1,8 +1,10 @@
 import pytest
 
+from storage_driver.consensus.leading import note_kept
 from storage_driver.consensus.members import Members
 from storage_driver.consensus.messages import LeaderHeartbeat, Position, Synced, Unrelated
-from storage_driver.consensus.rules import Rules
+from storage_driver.consensus.roles import PeerProgress
+from storage_driver.consensus.rules import LEVEL_BYTES, Rules
 from storage_driver.consensus.terms import Row
 from storage_driver.errors import ConsensusRefused
 from tests.group_sim.calm import core_of, crash, isolate, led_world, write
@@ -72,6 +74,46 @@ def test_two_copies_stop_without_the_second_box_and_one_goes_on_with_the_witness
         assert (core_of(world, "a").committed == end) == goes_on
         assert core_of(world, "a").status.role == "leader"
         assert core_of(world, "a").lease_held(world.members["a"].clock())
+
+
+def test_one_copy_goes_on_with_the_witness_while_the_other_box_is_there_and_takes_nothing() -> None:
+    world = led_world(WITNESS, Rules(copies=1))
+    core = core_of(world, "a")
+    world.run_until(world.now + 3)
+    row = {each.member: each.synced for each in core.progress()}["w"]
+    end = write(world, "a")
+    world.run_until(world.now + 3)
+    assert core.committed == end
+    assert {each.member: each.synced for each in core.progress()} == {"b": end, "w": row}, "b keeps up"
+    world.members["b"].full_until = world.now + 20
+    write(world, "a")
+    world.run_until(world.now + 3)
+    for _ in range(5):
+        end = write(world, "a", 2)
+        world.run_until(world.now + 0.3)
+        assert core.committed == end, "at once from then on"
+    world.run_until(world.now + 25)
+    progress = {each.member: each.synced for each in core.progress()}
+    assert progress["b"] == end
+    end = write(world, "a")
+    world.run_until(world.now + 1)
+    assert core.committed == end
+    assert {each.member: each.synced for each in core.progress()}["w"] == progress["w"], "b keeps up again"
+
+
+def test_who_copies_what_it_missed_is_waited_for_once_it_is_close_to_the_end() -> None:
+    box, end = PeerProgress(100.0), 10 * LEVEL_BYTES
+    for now_s, synced, kept_s in (
+        (100.5, 0, 100.5),
+        (101.0, 0, 100.5),  # it is away
+        (200.0, end, 100.5),  # it has what there was then, and the leader far more
+        (201.0, 2 * end - 1, 100.5),
+        (202.0, 2 * end, 100.5),
+        (203.0, 3 * end, 203.0),
+    ):
+        box.synced = synced
+        note_kept([box], {100.5: end, 101.0: end, 200.0: 2 * end}.get(now_s, 3 * end), now_s, 2.0)
+        assert box.kept_s == kept_s, now_s
 
 
 def test_what_a_box_and_the_witness_committed_the_other_box_cannot_lead_without() -> None:
