@@ -165,6 +165,7 @@ def mqadmin(version: str, arguments: list[str], account: Account | None = None) 
     if account is not None:
         (home / "conf" / "tools.yml").write_text(f"accessKey: {account.name}\nsecretKey: {account.secret}\n")
     options = [f"-Duser.home={home}", f"-Drocketmq.home.dir={home}", "-Xmx256m"]
+    options.append("--add-opens=java.base/java.nio=ALL-UNNAMED")  # for Netty 4.0, of 4.9.0
     command = [*java, *options, "-cp", path, "org.apache.rocketmq.tools.command.MQAdminStartup", *arguments]
     # Some of its commands (consumerStatus) write folders named by the time into where they run.
     done = subprocess.run(command, cwd=home, capture_output=True, text=True, timeout=90, check=False)
