@@ -123,7 +123,7 @@ def test_the_name_servers_own_tables_are_changed_by_the_tool(jvm: Jvm, cluster: 
             tool.getKVConfig("OWN", topic)
         tool.createOrUpdateOrderConf(topic, f"{broker}:2", False)
         assert tool.getKVConfig("ORDER_TOPIC_CONFIG", topic) == f"{broker}:2"
-        if jvm.version == "4.9.0":
+        if jvm.version < "4.9.2":
             return  # it can take the right to write from a broker, but not give it back
         assert tool.wipeWritePermOfBroker(cluster.namesrv, broker) > 0
         try:
