@@ -160,13 +160,18 @@ class Sender:
     async def go_on(
         self, out: EncodedRequest, failures: Attempts, span: tuple[float, float], fixed: MessageQueue | None = None
     ) -> SendResult:
-        """Make the attempts that are left after earlier failures, between two moments of the trio clock."""
+        """Make the attempts that are left after earlier failures, between two moments of the trio clock.
+
+        Where the only broker is out of reach they are spread over the time: a restart takes a second or two.
+        """
         began, until = span
         not_stored: SendResult | None = None
         allowed = 1 if fixed else 1 + self.options.retries
         while len(failures) < allowed and trio.current_time() < until:
             with trio.move_on_at(until):
                 route = await self.route(out.topic)
+                if failures and _is_alone(failures[-1], route):  # it starts again, perhaps
+                    await trio.sleep((until - trio.current_time()) / (allowed - len(failures) + 1))
                 queue = fixed or self.pick(route, failures[-1][0] if failures else None)
                 try:
                     result = await self.attempt(out, queue, until)
@@ -184,6 +189,12 @@ class Sender:
         if not failures:
             raise TimedOut(f"sending to {out.topic}", until - began)
         raise _verdict(out, failures, trio.current_time() - began)
+
+
+def _is_alone(failure: tuple[str, ClientError], route: TopicRoute) -> bool:
+    """Return whether a broker was not reached and no other one has the topic."""
+    broker, error = failure
+    return isinstance(error, Unreachable) and all(queue.broker_name == broker for queue in route.publish)
 
 
 def _verdict(out: EncodedRequest, failures: Attempts, elapsed_s: float) -> ClientError:

@@ -1,5 +1,6 @@
 """Attempts of a send, against brokers that misbehave on purpose."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from netstack.client import (
     ProducerOptions,
     TimedOut,
 )
+from netstack.serving.governor import Governor
 from netstack.serving.peer import Peer
+from netstack.serving.server import open_listeners, serve_remoting
 from netstack.testing import serving
 from netstack.wire.command import RemotingCommand
 from netstack.wire.conversation import Answer, Reply
@@ -22,6 +25,10 @@ ROUTE = (
     b'{"brokerAddrs":{0:"127.0.0.1:%d"},"brokerName":"b","cluster":"C"}],"filterServerTable":{},'
     b'"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":2,"topicSysFlag":0,"writeQueueNums":2},'
     b'{"brokerName":"b","perm":6,"readQueueNums":2,"topicSysFlag":0,"writeQueueNums":2}]}'
+)
+ONE = (
+    b'{"brokerDatas":[{"brokerAddrs":{0:"127.0.0.1:%d"},"brokerName":"a","cluster":"C"}],"filterServerTable":{},'
+    b'"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":2,"topicSysFlag":0,"writeQueueNums":2}]}'
 )
 STORED = {"msgId": "7F00000100002A9F00000000000003E8", "queueId": "1", "queueOffset": "5"}
 
@@ -82,6 +89,37 @@ async def test_a_silent_broker_costs_the_whole_time_and_then_says_which(piped: b
     assert len(failures) == bad > 0
     assert bad + good == 3
     assert all("no answer within 1.5 s" in str(error) for error in failures)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("piped", [False, True])
+async def test_a_send_outlives_a_restart_of_the_only_broker(piped: bool) -> None:
+    seen: list[int] = []
+    async with serving(broker(0, seen)) as first:
+        port = first
+    route = ONE % port  # nobody listens there any more
+    async with (
+        serving(lambda request, peer: Reply(request.reply(body=route))) as names,
+        Producer("one", f"127.0.0.1:{names}", options=ProducerOptions(timeout_s=6)) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        stored = trio.Event()
+
+        async def send() -> None:
+            if piped:
+                await (await producer.submit(Message("T", b"x"))).wait()
+            else:
+                await producer.send(Message("T", b"x"))
+            stored.set()
+
+        nursery.start_soon(send)
+        await trio.sleep(0.3)
+        assert not stored.is_set()
+        listeners = await open_listeners("127.0.0.1", port)
+        nursery.start_soon(partial(serve_remoting, listeners, broker(0, seen), governor=Governor()))
+        await stored.wait()
+        nursery.cancel_scope.cancel()
+    assert seen == [0]
 
 
 async def test_an_attempt_whose_time_was_over_before_it_began_is_one_that_timed_out() -> None:
