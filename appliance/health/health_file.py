@@ -122,11 +122,18 @@ def _replication(seen: Mapping[str, Any]) -> str:
     return f"Master    not connected to {seen['master']}" + (f" ({why})" if why else "")
 
 
+def takes_nothing(own: str, members: Sequence[Mapping[str, Any]]) -> str:
+    """Return until when a leader takes no messages: the group wants them on another disk, too, or it has just begun."""
+    others = (each for each in members if each["member"] != own and not each["witness"])
+    gone = [each["member"] for each in others if not each["connected"]]
+    return f"takes no messages until {' or '.join(gone)} is back" if gone else "takes no messages yet"
+
+
 def _group(seen: Mapping[str, Any]) -> str:
     """Return who leads, and how far each member that is known is."""
     own = f"follows {seen['leader']}" if seen["leader"] else "has no leader"
     if seen["leader"] == seen["member"]:
-        own = "leads" if seen["serves"] else "leads, and takes no messages yet"
+        own = "leads" if seen["serves"] else f"leads, and {takes_nothing(seen['member'], seen['members'])}"
     parts = [f"{seen['member']} {own}, term {seen['term']}"]
     knows = seen["leader"] == seen["member"]  # of other copies only the leader knows how far they are
     for each in seen["members"]:

@@ -30,7 +30,13 @@ def write_group(folder: Path, group: str, texts: Sequence[str], *, here: bool) -
     make_certificates(folder, group, [member.name for member in members])
     for member in members:
         found = boxes.get(member.name)
-        yield witness_told(group, member, texts) if found is None else _box(folder, member, found, here=here)
+        if found is not None:
+            yield _box(folder, member, found, here=here)
+        elif here:
+            certs = folder / member.name / "keys"
+            yield f"{member.name}: {_witness_command(group, member.name, texts, certs, data=member.name)}"
+        else:
+            yield witness_told(group, member, texts, folder=folder)
     yield f"keep {folder / 'ca.key'} where no box is: who has it makes members"
 
 
@@ -78,10 +84,16 @@ def _box(folder: Path, box: GroupMember, text: str, *, here: bool) -> str:
     return f"{box.name}: copy {path.parent}/* to {Path(INSTALLED).parent} of {box.host}"
 
 
-def witness_told(group: str, witness: GroupMember, texts: Sequence[str], more: str = "") -> str:
+def witness_told(
+    group: str, witness: GroupMember, texts: Sequence[str], more: str = "", *, folder: Path = Path()
+) -> str:
     """Return what is to be done where the witness runs."""
+    command = _witness_command(group, witness.name, texts, Path("keys"), more)
+    return f"{witness.name}: copy {folder / witness.name / 'keys'} to {witness.host} and run there\n  {command}"
+
+
+def _witness_command(
+    group: str, name: str, texts: Sequence[str], certs: Path, more: str = "", *, data: str = "votes"
+) -> str:
     listed = " ".join(f'--member "{text}"' for text in texts)
-    return (
-        f"{witness.name}: copy {witness.name}/keys to {witness.host} and run there\n"
-        f"  rocketbox witness --group {group} --as {witness.name} --data votes --certs keys{more} {listed}"
-    )
+    return f"rocketbox witness --group {group} --as {name} --data {data} --certs {certs}{more} {listed}"

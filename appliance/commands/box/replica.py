@@ -12,6 +12,7 @@ from appliance.commands.box.status import health_path
 from appliance.commands.settings import add_config_arguments
 from appliance.commands.tables import confirmed
 from appliance.health.condition_rules import size
+from appliance.health.health_file import takes_nothing
 from uplink_spark.console import print_table
 
 COULD_NOT_ASK, REFUSED = 1, 2
@@ -103,7 +104,7 @@ def sentence(status: Mapping[str, Any]) -> str:
     if status["serves"]:
         return f"{own} (this box) leads, term {status['term']}"
     if status["leader"] == own:
-        return f"{own} (this box) leads, and takes no messages yet, term {status['term']}"
+        return f"{own} (this box) leads, and {takes_nothing(own, status['members'])}, term {status['term']}"
     if status["leader"]:
         return (
             f"{own} (this box) follows {status['leader']} at {status['leader_address'] or '-'}, term {status['term']}"

@@ -59,6 +59,15 @@ def test_the_group_is_shown_as_a_table(asked: Asked, tmp_path: Path, capsys: pyt
     assert '"term": 3' in capsys.readouterr().out
 
 
+def test_a_leader_that_takes_nothing_says_for_whom_it_waits() -> None:
+    waits = {**STATUS, "serves": False}
+    assert replica.sentence(waits) == "a (this box) leads, and takes no messages until c is back, term 3"
+    there = [each for each in STATUS["members"] if each["connected"]]
+    assert replica.sentence({**waits, "members": there}) == "a (this box) leads, and takes no messages yet, term 3"
+    gone = [{**each, "connected": each["member"] == "a"} for each in there]
+    assert "until b is back" in replica.sentence({**waits, "members": gone}), "the witness holds no messages"
+
+
 def test_a_follower_says_whom_it_follows_and_what_was_taken_back(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
