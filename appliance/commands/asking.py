@@ -71,6 +71,15 @@ def show(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str], *, as_js
     return OK
 
 
+def put_done(name: str, done: str, told: str, row: Mapping[str, Any], arguments: argparse.Namespace) -> int:
+    """Print what became of a topic or group: a line, or an object with its settings."""
+    if arguments.json:
+        print_json({"name": name, "done": done, **row})
+    else:
+        print(f"{name} {done}: {told}")
+    return OK
+
+
 def known(name: str, names: Collection[str], what: str) -> str:
     """Return the name if it is there. Raises ClientError that suggests near ones."""
     if name not in names:
@@ -129,6 +138,7 @@ __all__: Sequence[str] = (
     "add_examples",
     "known",
     "legal",
+    "put_done",
     "rates",
     "run",
     "show",

@@ -34,8 +34,10 @@ rocketbox bench --namesrv 10.1.0.7:9876
 rocketbox topics list --json
 rocketbox topics route readings
 rocketbox topics change readings --queues 8
+rocketbox topics change orders --type MIXED
 rocketbox groups list
 rocketbox groups change billing --retries 3
+rocketbox groups change ledger --no-ordered
 rocketbox offsets show billing
 rocketbox context remove kiosk-7
 rocketbox context list --json

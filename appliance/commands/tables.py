@@ -16,7 +16,7 @@ def confirmed(what: str, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        print("rocketbox: not interactive: add --yes", file=sys.stderr)
+        print(f"rocketbox: not interactive: add --yes. {what}", file=sys.stderr)
         return False
     print(f"{what} Type yes: ", end="", flush=True)
     return sys.stdin.readline().strip() == "yes"

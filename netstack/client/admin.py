@@ -109,7 +109,21 @@ class Admin:
         self, topic: str, *, queues: int = 8, perm: int = 6, order: bool = False, attributes: str = ""
     ) -> None:
         """Create a topic, or change it, on every master; `attributes` are changes, `+key=value,-key`."""
-        header = CreateTopicHeader(topic, "TBW102", queues, queues, perm, "SINGLE_TAG", 0, order, attributes or None)
+        await self.put_topic_config(TopicConfig(topic, queues, queues, perm, order=order), attributes)
+
+    async def put_topic_config(self, config: TopicConfig, attributes: str = "") -> None:
+        """As `put_topic`, with all settings; of attributes only the changes count."""
+        header = CreateTopicHeader(
+            config.topic_name,
+            "TBW102",
+            config.read_queue_count,
+            config.write_queue_count,
+            config.perm,
+            config.topic_filter_type,
+            config.topic_sys_flag,
+            config.order,
+            attributes or None,
+        )
         for broker in await self.brokers():
             await self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 

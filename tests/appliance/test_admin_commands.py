@@ -143,6 +143,55 @@ def test_a_group_is_made_changed_and_deleted(rocketbox: Any) -> None:
     assert "fresh" not in [row["group"] for row in rocketbox("groups", "list", "--json")[1]]
 
 
+def test_what_exists_is_never_changed_by_create(rocketbox: Any) -> None:
+    assert rocketbox("topics", "create", "kept", "--queues", "6") == (0, "kept created: 6 queues\n", "")
+    code, _, said = rocketbox("topics", "create", "kept", "--queues", "4")
+    assert (code, "kept exists already: 6 queues; `rocketbox topics change kept …` changes it" in said) == (1, True)
+    for line in ("", "--queues 6", "--perm rw --acknowledge box"):
+        assert rocketbox("topics", "create", "kept", *line.split()) == (0, "kept exists already: 6 queues\n", "")
+    assert rocketbox("groups", "create", "kept", "--retries", "3")[1] == "kept created: 3 retries, not ordered\n"
+    code, _, said = rocketbox("groups", "create", "kept", "--ordered")
+    assert (code, "kept exists already: 3 retries, not ordered; `rocketbox groups change" in said) == (1, True)
+    for line in ("", "--retries 3", "--no-ordered --consume on"):
+        code, text, _ = rocketbox("groups", "create", "kept", *line.split())
+        assert (code, text) == (0, "kept exists already: 3 retries, not ordered\n")
+    (row,) = rocketbox("topics", "create", "kept", "--json")[1]
+    assert (row["name"], row["done"], row["queues"]) == ("kept", "exists already", 6)
+    rocketbox("topics", "delete", "kept", "--yes")
+    rocketbox("groups", "delete", "kept", "--yes")
+
+
+def test_a_change_to_fewer_queues_names_those_that_nobody_reads_any_more(rocketbox: Any) -> None:
+    rocketbox("topics", "create", "fewer", "--queues", "8")
+    for number in range(8):
+        rocketbox("send", "fewer", f"n{number}", "--quiet")
+    code, _, said = rocketbox("topics", "change", "fewer", "--queues", "4")
+    assert (code, "add --yes" in said, "will not read queues 4 to 7 any more" in said) == (1, True, True)
+    assert len(rocketbox("topics", "show", "fewer", "--json")[1]) == 8
+    assert rocketbox("topics", "change", "fewer", "--queues", "7", "--yes")[1] == "fewer changed: 7 queues\n"
+    assert rocketbox("topics", "change", "fewer", "--queues", "9") == (0, "fewer changed: 9 queues\n", "")
+    rocketbox("topics", "delete", "fewer", "--yes")
+
+
+def test_types_of_topics_and_order_of_groups_are_set_shown_and_changed(rocketbox: Any) -> None:
+    for kind in ("NORMAL", "DELAY", "TRANSACTION", "PRIORITY", "MIXED", "FIFO"):
+        text = rocketbox("topics", "create", f"of-{kind}", "--type", kind)[1]
+        assert text == f"of-{kind} created: 8 queues, type {kind}\n"
+        assert f"\ntype: {kind}\n" in rocketbox("topics", "show", f"of-{kind}")[1]
+    assert {row["type"] for row in rocketbox("topics", "show", "of-FIFO", "--json")[1]} == {"FIFO"}
+    assert rocketbox("topics", "create", "of-FIFO", "--type", "DELAY")[0] == 1
+    said = rocketbox("topics", "change", "of-FIFO", "--perm", "r")[1]
+    assert said == "of-FIFO changed: 8 queues, permission read, type FIFO\n"
+    assert "type NORMAL" in rocketbox("topics", "change", "of-FIFO", "--type", "NORMAL")[1]
+    assert rocketbox("groups", "create", "inorder", "--ordered")[1] == "inorder created: 16 retries, ordered\n"
+    assert rocketbox("groups", "create", "inorder", "--ordered")[0] == 0
+    assert "\n16 retries, ordered\n" in rocketbox("groups", "show", "inorder")[1]
+    rows = rocketbox("groups", "list", "--json")[1]
+    assert [row["ordered"] for row in rows if row["group"] == "inorder"] == [True]
+    assert "ordered" in rocketbox("groups", "change", "inorder", "--retries", "4")[1]
+    assert rocketbox("groups", "change", "inorder", "--no-ordered")[1] == "inorder changed: 4 retries, not ordered\n"
+
+
 def test_clients_are_named_while_they_are_connected(rocketbox: Any, box: Box | Foreign) -> None:
     with blocking.PushConsumer("watched", box.namesrv, topics={"readings": "*"}):
         rows = until(lambda: rocketbox("clients", "--group", "watched", "--json")[1], seconds=60, what="not listed")

@@ -1,12 +1,12 @@
 """`rocketbox groups ...`: list, look at, make, change and delete consumer groups; 0 done, 1 failed."""
 
 import argparse
-from dataclasses import replace
 from typing import Any
 
-from appliance.commands.asking import FAILED, INNER_GROUPS, OK, Actions, known, legal, run, show, stamp
+from appliance.commands.asking import FAILED, INNER_GROUPS, OK, Actions, known, legal, put_done, run, show, stamp
+from appliance.commands.messaging.table_settings import asked_group, group_row, group_text
 from appliance.commands.tables import confirmed
-from netstack.client import MessageQueue
+from netstack.client import ClientError, MessageQueue
 from netstack.client.admin import RETRY, Admin
 from netstack.wire.bodies_admin import OffsetWrapper, SubscriptionGroup
 from netstack.wire.versions import version_text
@@ -17,6 +17,7 @@ __all__ = ["add_arguments", "run"]
 EXAMPLES = """  rocketbox groups list
   rocketbox groups show billing
   rocketbox groups create billing --retries 5
+  rocketbox groups create ledger --ordered
   rocketbox groups delete billing --yes
 """
 
@@ -27,14 +28,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listed = actions.add("list", "all groups with members and lag", list_groups)
     listed.add_argument("--all", action="store_true", help="also groups of the brokers themselves")
     actions.add("show", "progress of each queue, members and subscriptions", show_group).add_argument("group")
-    for verb, purpose in (("create", "create a group"), ("change", "change a group's settings")):
-        made = actions.add(verb, purpose, put_group)
+    for verb, purpose, action in (
+        ("create", "create a group; one that exists is never changed", create_group),
+        ("change", "change a group's settings", change_group),
+    ):
+        made = actions.add(verb, purpose, action)
         made.add_argument("group")
         made.add_argument(
             "--retries", type=whole(0, 1 << 30), metavar="N", help="attempts before the dead letter topic (16)"
         )
         made.add_argument("--consume", choices=("on", "off"), help="off: its pulls are refused")
         made.add_argument("--broadcast", choices=("on", "off"), help="whether it may consume by broadcasting")
+        made.add_argument(
+            "--ordered",
+            action=argparse.BooleanOptionalAction,
+            help="whether clients over gRPC consume in order (consumeMessageOrderly)",
+        )
     deleted = actions.add("delete", "delete a group, its offsets, retry and dead letter topic", delete_group)
     deleted.add_argument("group")
     deleted.add_argument("--yes", action="store_true", help="do not ask for confirmation")
@@ -47,7 +56,7 @@ def lag_of(progress: dict[MessageQueue, OffsetWrapper]) -> int:
 
 async def list_groups(admin: Admin, arguments: argparse.Namespace) -> int:
     rows = []
-    for name in sorted(await admin.groups()):
+    for name, config in sorted((await admin.groups()).items()):
         if not arguments.all and name.startswith(INNER_GROUPS):
             continue
         progress, members = await admin.progress(name), await admin.members(name)
@@ -58,6 +67,7 @@ async def list_groups(admin: Admin, arguments: argparse.Namespace) -> int:
                 "members": len(members.connection_set) if members else 0,
                 "model": members.message_model.value.lower() if members else "",
                 "lag": lag_of(progress),
+                "ordered": group_row(config)["ordered"],
                 "topics": topics,
                 "consumed": ", ".join(topics),
             }
@@ -68,14 +78,17 @@ async def list_groups(admin: Admin, arguments: argparse.Namespace) -> int:
 
 async def show_group(admin: Admin, arguments: argparse.Namespace) -> int:
     progress, members = await admin.progress(arguments.group), await admin.members(arguments.group)
+    groups = await admin.groups()
     if not progress and members is None:
-        known(arguments.group, await admin.groups(), "group")
+        known(arguments.group, groups, "group")
+    config = groups.get(arguments.group)
     rows: list[dict[str, Any]] = [
         {
             "group": arguments.group,
             "topic": queue.topic,
             "broker": queue.broker_name,
             "queue": queue.queue_id,
+            "ordered": config is not None and group_row(config)["ordered"],
             "committed": seen.consumer_offset,
             "end": seen.broker_offset,
             "lag": max(0, seen.broker_offset - seen.consumer_offset),
@@ -87,6 +100,8 @@ async def show_group(admin: Admin, arguments: argparse.Namespace) -> int:
     heads = {"topic": "TOPIC", "broker": "BROKER", "queue": "QUEUE", "committed": "COMMITTED", "end": "END"}
     show(rows, {**heads, "lag": "LAG", "consumed": "NEWEST CONSUMED"}, as_json=arguments.json)
     if not arguments.json:
+        if config is not None:
+            print(f"\n{group_text(config)}")
         print(f"\nlag {lag_of(progress):,}; ", end="")
         if members is None:
             print("no member is connected")
@@ -99,22 +114,31 @@ async def show_group(admin: Admin, arguments: argparse.Namespace) -> int:
     return OK
 
 
-async def put_group(admin: Admin, arguments: argparse.Namespace) -> int:
-    group = SubscriptionGroup(group_name=arguments.group)
-    if arguments.action == "change":
-        groups = await admin.groups()
-        known(arguments.group, groups, "group")
-        group = groups[arguments.group]
-    else:
-        legal(arguments.group, "group")
-    if arguments.retries is not None:
-        group = replace(group, retry_max_times=arguments.retries)
-    if arguments.consume:
-        group = replace(group, consume_enable=arguments.consume == "on")
-    if arguments.broadcast:
-        group = replace(group, consume_broadcast_enable=arguments.broadcast == "on")
-    await admin.put_group(group)
-    return OK
+async def create_group(admin: Admin, arguments: argparse.Namespace) -> int:
+    name = legal(arguments.group, "group")
+    there = (await admin.groups()).get(name)
+    if there is None:
+        return await _put(admin, SubscriptionGroup(group_name=name), arguments)
+    if asked_group(there, arguments) != there:
+        change = f"`rocketbox groups change {name} …` changes it"
+        raise ClientError(f"{name} exists already: {group_text(there)}; {change}")
+    return put_done(name, "exists already", group_text(there), group_row(there), arguments)
+
+
+async def change_group(admin: Admin, arguments: argparse.Namespace) -> int:
+    groups = await admin.groups()
+    return await _put(admin, groups[known(arguments.group, groups, "group")], arguments)
+
+
+async def _put(admin: Admin, before: SubscriptionGroup, arguments: argparse.Namespace) -> int:
+    """Put a group as it was with what the command line asks, and tell what the brokers then have."""
+    await admin.put_group(wanted := asked_group(before, arguments))
+    config = (await admin.groups()).get(arguments.group, wanted)
+    if asked_group(config, arguments) != config:
+        told = group_text(config)
+        raise ClientError(f"the brokers have {arguments.group} with {told}: those before 5.0 take no --ordered")
+    done = "created" if arguments.action == "create" else "changed"
+    return put_done(arguments.group, done, group_text(config), group_row(config), arguments)
 
 
 async def delete_group(admin: Admin, arguments: argparse.Namespace) -> int:

@@ -1,11 +1,27 @@
 """`rocketbox topics ...`: list, look at, make, change and delete topics; 0 done, 1 failed."""
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
-from appliance.commands.asking import FAILED, OK, Actions, is_system_topic, known, legal, run, show, stamp
+from appliance.commands.asking import FAILED, OK, Actions, is_system_topic, known, legal, put_done, run, show, stamp
+from appliance.commands.messaging.table_settings import (
+    ACKNOWLEDGE,
+    NEW_QUEUES,
+    PERMS,
+    TYPE,
+    TYPES,
+    asked_topic,
+    attribute_changes,
+    left_queues,
+    left_text,
+    topic_row,
+    topic_text,
+)
 from appliance.commands.tables import confirmed
+from netstack.client import ClientError
 from netstack.client.admin import DEAD, RETRY, Admin
+from netstack.wire.bodies_route import TopicConfig
 from uplink_spark.bounds import whole
 from uplink_spark.console import clean
 
@@ -13,10 +29,9 @@ __all__ = ["add_arguments", "run"]
 EXAMPLES = """  rocketbox topics list
   rocketbox topics show readings
   rocketbox topics create readings --queues 4
+  rocketbox topics create orders --type FIFO
   rocketbox topics delete readings --yes
 """
-ACKNOWLEDGE = "acknowledge"  # the attribute of a topic
-PERMS = {2: "write", 4: "read", 6: "read, write"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,22 +41,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listed.add_argument("--all", action="store_true", help="also system, retry and dead letter topics")
     actions.add("show", "the queues of a topic and its groups", show_topic).add_argument("topic")
     actions.add("route", "the route of a topic", show_route).add_argument("topic")
-    for verb, purpose in (("create", "create a topic"), ("change", "change queues or permission of a topic")):
-        made = actions.add(verb, purpose, put_topic)
-        made.add_argument("topic")
-        made.add_argument("--queues", type=whole(1, 16384), default=None if verb == "change" else 8, metavar="N")
-        made.add_argument(
-            "--perm", choices=("r", "w", "rw"), default=None, help="r: only reads, w: only writes, rw: both"
-        )
-        made.add_argument(
-            "--acknowledge",
-            choices=("local", "one", "both", "box"),
-            default=None,
-            help="of boxes with one log: when a send to this topic is answered; box: as group.acknowledge says",
-        )
+    _add_settings(actions.add("create", "create a topic; one that exists is never changed", create_topic))
+    changed = actions.add("change", "change queues, permission or type of a topic", change_topic)
+    _add_settings(changed)
+    changed.add_argument("--yes", action="store_true", help="do not ask before consumers lose queues")
     deleted = actions.add("delete", "delete a topic with its messages", delete_topic)
     deleted.add_argument("topic")
     deleted.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic")
+    parser.add_argument("--queues", type=whole(1, 16384), metavar="N", help=f"queues (of a new topic {NEW_QUEUES})")
+    parser.add_argument("--perm", choices=("r", "w", "rw"), help="r: only reads, w: only writes, rw: both")
+    parser.add_argument("--type", choices=TYPES, help="which messages clients of 5.x send to it (message.type)")
+    parser.add_argument(
+        "--acknowledge",
+        choices=("local", "one", "both", "box"),
+        help="of boxes with one log: when a send to this topic is answered; box: as group.acknowledge says",
+    )
 
 
 async def list_topics(admin: Admin, arguments: argparse.Namespace) -> int:
@@ -58,6 +76,7 @@ async def list_topics(admin: Admin, arguments: argparse.Namespace) -> int:
                 "brokers": len(brokers),
                 "queues": sum(each.read_queue_count for each in brokers.values()),
                 "perm": PERMS.get(config.perm & 6, str(config.perm)),
+                "type": topic_row(config)["type"],
                 "messages": sum(each.max_offset - each.min_offset for each in offsets),
                 "newest_ms": newest_ms,
                 "newest": stamp(newest_ms),
@@ -70,11 +89,14 @@ async def list_topics(admin: Admin, arguments: argparse.Namespace) -> int:
 async def show_topic(admin: Admin, arguments: argparse.Namespace) -> int:
     known(arguments.topic, await admin.topic_names(), "topic")
     offsets = await admin.topic_offsets(arguments.topic)
+    configs = (await admin.topics()).get(arguments.topic, {})
+    types = {broker: topic_row(config)["type"] for broker, config in configs.items()}
     rows: list[dict[str, Any]] = [
         {
             "topic": queue.topic,
             "broker": queue.broker_name,
             "queue": queue.queue_id,
+            "type": types.get(queue.broker_name, ""),
             "first": seen.min_offset,
             "end": seen.max_offset,
             "messages": seen.max_offset - seen.min_offset,
@@ -86,9 +108,9 @@ async def show_topic(admin: Admin, arguments: argparse.Namespace) -> int:
     heads = {"broker": "BROKER", "queue": "QUEUE", "first": "FIRST", "end": "END", "messages": "MESSAGES"}
     show(rows, {**heads, "newest": "NEWEST"}, as_json=arguments.json)
     if not arguments.json:
-        configs = (await admin.topics()).get(arguments.topic, {})
-        if policies := sorted({(each.attributes or {}).get(ACKNOWLEDGE, "") for each in configs.values()} - {""}):
-            print(f"\nacknowledge: {clean(', '.join(policies))}")
+        for title, name in (("type", TYPE), (ACKNOWLEDGE, ACKNOWLEDGE)):
+            if values := sorted({(each.attributes or {}).get(name, "") for each in configs.values()} - {""}):
+                print(f"\n{title}: {clean(', '.join(values))}")
         groups = await admin.groups_of(arguments.topic)
         print(f"\nconsumed by: {clean(', '.join(groups)) or 'no group yet'}")
     return OK
@@ -117,20 +139,47 @@ async def show_route(admin: Admin, arguments: argparse.Namespace) -> int:
     return show(rows, {**heads, "perm": "PERMISSION"}, as_json=arguments.json)
 
 
-async def put_topic(admin: Admin, arguments: argparse.Namespace) -> int:
-    queues, perm = arguments.queues, {"r": 4, "w": 2, "rw": 6, None: None}[arguments.perm]
-    attributes = "" if arguments.acknowledge in (None, "box") else f"+{ACKNOWLEDGE}={arguments.acknowledge}"
-    if arguments.action == "change":
-        configs = await admin.topics()
-        known(arguments.topic, configs, "topic")
-        before = next(iter(configs[arguments.topic].values()))
-        queues, perm = queues or before.write_queue_count, before.perm if perm is None else perm
-        if arguments.acknowledge == "box" and ACKNOWLEDGE in (before.attributes or {}):
-            attributes = f"-{ACKNOWLEDGE}"
-    else:
-        legal(arguments.topic, "topic")
-    await admin.put_topic(arguments.topic, queues=queues, perm=6 if perm is None else perm, attributes=attributes)
-    return OK
+async def create_topic(admin: Admin, arguments: argparse.Namespace) -> int:
+    name = legal(arguments.topic, "topic")
+    there = (await admin.topics()).get(name, {})
+    for config in there.values():
+        if asked_topic(config, arguments) != _plain(config):
+            change = f"`rocketbox topics change {name} …` changes it"
+            raise ClientError(f"{name} exists already: {topic_text(config)}; {change}")
+    if there:
+        config = next(iter(there.values()))
+        return put_done(name, "exists already", topic_text(config), topic_row(config), arguments)
+    new = TopicConfig(name, NEW_QUEUES, NEW_QUEUES)
+    return await _put(admin, new, arguments)
+
+
+async def change_topic(admin: Admin, arguments: argparse.Namespace) -> int:
+    name, configs = arguments.topic, await admin.topics()
+    before = configs[known(name, configs, "topic")]
+    config = next(iter(before.values()))
+    if left := left_queues(before, asked_topic(config, arguments)) if arguments.queues else range(0):
+        offsets = await admin.topic_offsets(name)
+        messages = sum(seen.max_offset - seen.min_offset for queue, seen in offsets.items() if queue.queue_id in left)
+        if not confirmed(left_text(name, left, messages), arguments.yes):
+            return FAILED
+    return await _put(admin, config, arguments)
+
+
+async def _put(admin: Admin, before: TopicConfig, arguments: argparse.Namespace) -> int:
+    """Put a topic as it was with what the command line asks, and tell what the brokers then have."""
+    name, wanted = arguments.topic, asked_topic(before, arguments)
+    await admin.put_topic_config(wanted, attribute_changes(before, wanted))
+    for broker, config in (await admin.topics()).get(name, {}).items():
+        if asked_topic(config, arguments) != _plain(config):
+            why = "brokers before 5.0 take neither --type nor --acknowledge"
+            raise ClientError(f"{broker} has {name} with {topic_text(config)}: {why}")
+    done = "created" if arguments.action == "create" else "changed"
+    return put_done(name, done, topic_text(wanted), topic_row(wanted), arguments)
+
+
+def _plain(config: TopicConfig) -> TopicConfig:
+    """Return it with no attributes as one value."""
+    return replace(config, attributes=config.attributes or None)
 
 
 async def delete_topic(admin: Admin, arguments: argparse.Namespace) -> int:
