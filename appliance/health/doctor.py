@@ -193,7 +193,8 @@ def _watchdog(facts: Facts) -> Iterator[Finding]:
     if "watchdog" not in facts:
         return
     driver = facts["watchdog"]
-    step = "name the board's driver in /etc/modules-load.d/rocketbox.conf: iTCO_wdt, sp5100_tco, bcm2835_wdt"
+    drivers = "iTCO_wdt, sp5100_tco, bcm2835_wdt; in a virtual machine i6300esb or softdog"
+    step = f"name the board's driver in /etc/modules-load.d/rocketbox.conf: {drivers}"
     if driver is None:
         yield Finding("D202", "error", "no watchdog device", "a hung kernel stays hung until a manual reset", step)
     elif "soft" in driver.lower():
