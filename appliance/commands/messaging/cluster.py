@@ -19,7 +19,16 @@ from appliance.access.local_credentials import own_key
 from appliance.admin import NAME as SOCKET
 from appliance.commands.box.status import health_path, running_ports
 from appliance.commands.contexts import Context, chosen
-from netstack.client import BodyUnreadable, ClientError, Credentials, Instance, Message, ReceivedMessage, SendResult
+from netstack.client import (
+    BodyUnreadable,
+    BrokerRefused,
+    ClientError,
+    Credentials,
+    Instance,
+    Message,
+    ReceivedMessage,
+    SendResult,
+)
 from netstack.serving.tls import client_context
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
@@ -90,6 +99,15 @@ def _own_way(arguments: argparse.Namespace) -> tuple[Credentials | None, ssl.SSL
     if said is None:
         return None, None
     return Credentials(str(said["key"]), str(said["secret"])), client_context() if said.get("tls") else None
+
+
+def group_refusal(refused: BrokerRefused, group: str) -> ClientError:
+    """Return a refusal, with `--group` where the key lacks the right for this group."""
+    if f"group:{group}".lower() not in (refused.remark or "").lower():
+        return refused
+    return ClientError(
+        f"the key may not consume as group {group}; name a group that it may use with --group. {refused}"
+    )
 
 
 def run_command(main: Callable[[argparse.Namespace], Awaitable[int]], arguments: argparse.Namespace) -> int:

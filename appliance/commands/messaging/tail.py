@@ -8,13 +8,15 @@ from appliance.commands.messaging.cluster import (
     NOTHING,
     OK,
     add_cluster_arguments,
+    group_refusal,
     message_row,
     open_instance,
     print_json,
     run_command,
 )
 from netstack.client import BrokerRefused, MessageQueue
-from netstack.client.consume.queue_reader import QueueReader
+from netstack.client.consume.pulling import Pulled
+from netstack.client.consume.queue_reader import TOOLS_GROUP, QueueReader
 from netstack.wire.codes import ResponseCode
 from uplink_spark.bounds import whole
 
@@ -29,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-f", "--follow", action="store_true", help="wait for more until Ctrl-C")
     parser.add_argument("--tags", default="*", metavar="A||B", help="only these tags (default: all)")
+    parser.add_argument(
+        "--group", default=TOOLS_GROUP, help=f"group to read as, which is not joined (default: {TOOLS_GROUP})"
+    )
     parser.add_argument("--since-ms", type=whole(0), metavar="EPOCH_MS", help="begin with messages stored at this time")
     add_cluster_arguments(parser)
 
@@ -40,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _main(arguments: argparse.Namespace) -> int:
     async with open_instance(arguments) as instance:
-        reader = QueueReader(instance)
+        reader = QueueReader(instance, arguments.group)
         rows = []
         ends: dict[MessageQueue, int] = {}
         for queue in await reader.queues(arguments.topic):
@@ -50,7 +55,7 @@ async def _main(arguments: argparse.Namespace) -> int:
             else:
                 at = max(at, ends[queue] - arguments.lines)
             while at < ends[queue]:
-                pulled = await reader.pull(queue, at, expression=arguments.tags)
+                pulled = await _pull(reader, queue, at, arguments.tags)
                 rows += [message_row(message) for message in pulled.messages if message.queue_offset < ends[queue]]
                 at = max(pulled.next_offset, at + 1)
         rows.sort(key=lambda row: (row["stored_ms"], row["broker"], row["queue"], row["offset"]))
@@ -61,13 +66,21 @@ async def _main(arguments: argparse.Namespace) -> int:
         return OK if rows else NOTHING
 
 
+async def _pull(reader: QueueReader, queue: MessageQueue, at: int, tags: str, *, hold_s: float = 0.0) -> Pulled:
+    """Return what a queue holds from an offset on. Raises ClientError, which names --group where that helps."""
+    try:
+        return await reader.pull(queue, at, expression=tags, hold_s=hold_s)
+    except BrokerRefused as refused:
+        raise group_refusal(refused, reader.group) from refused
+
+
 async def _follow(reader: QueueReader, ends: dict[MessageQueue, int], tags: str) -> None:
     """Print what comes after the ends, until interrupted."""
 
     async def follow(queue: MessageQueue, at: int) -> None:
         while True:
             try:
-                pulled = await reader.pull(queue, at, expression=tags, hold_s=15.0)
+                pulled = await _pull(reader, queue, at, tags, hold_s=15.0)
             except BrokerRefused as refused:
                 if refused.code != ResponseCode.SYSTEM_BUSY:  # no room for one more pull that waits: ask again
                     raise
