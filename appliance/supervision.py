@@ -240,14 +240,16 @@ async def keep_proving(store: MessageStore) -> None:
 
 def conditions_of_store(store: MessageStore, read_only: str | None = None, step: str = "") -> list[Condition]:
     """Return what is wrong with the store now."""
-    seen = store.statistics()
+    seen, losses = store.statistics(), store.losses.unacknowledged()
+    damaged = [loss for loss in losses if loss.damaged]
     facts = StoreSeen(
         failure=store.evidence().failure,
         read_only=read_only,
         read_only_step=step,
         verdict=store.verdict.verdict,
-        losses=[(loss.number, loss.sentence()) for loss in store.losses.unacknowledged()],
-        damaged_ranges=seen.damaged_ranges,
+        losses=[(loss.number, loss.sentence()) for loss in losses if not loss.damaged],
+        damaged_ranges=sum(len(loss.ranges) for loss in damaged),
+        damage="; ".join(loss.sentence() for loss in damaged),
         scrubbed_bytes=seen.scrubbed_bytes,
         unsaved=store.unsaved(),
     )

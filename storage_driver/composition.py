@@ -9,7 +9,6 @@ from storage_driver.files.state_file import StateFile
 from storage_driver.flusher import Flusher
 from storage_driver.log.clock import ClockEpochs
 from storage_driver.log.commit_log import CommitLog
-from storage_driver.log.known_damage import KnownDamage
 from storage_driver.log.segment import SegmentWriter
 from storage_driver.lookup import Lookup
 from storage_driver.maintenance import Maintenance
@@ -18,6 +17,7 @@ from storage_driver.queues.consume_queue import ConsumeQueue
 from storage_driver.queues.dispatch import Arrival, Dispatcher
 from storage_driver.raw_appending import RawAppender
 from storage_driver.record import MessageQueue
+from storage_driver.recovery.known_damage import KnownDamage
 from storage_driver.recovery.opening import Opened
 from storage_driver.recovery.queue_repair import QueueRepair
 from storage_driver.recovery.recovery import Recovered
@@ -59,7 +59,8 @@ def compose(config: StoreConfig, disk: Disk, opened: Opened, hooks: Hooks) -> St
     dispatcher = Dispatcher(hooks.arrived, config.delays_ms, watched=hooks.watched)
     log = _open_log(config, disk, recovered, dispatcher, lambda: appender)
     flusher = Flusher(config, disk, log, dispatcher, queues=queues, index=opened.index, now_ms=hooks.now_ms)
-    clock, damage = ClockEpochs(), KnownDamage(disk, log, hooks.note_trouble)
+    clock = ClockEpochs()
+    damage = KnownDamage(disk, log, opened.losses, now_ms=hooks.now_ms, note_trouble=hooks.note_trouble)
     appender = Appender(
         config,
         log,

@@ -11,11 +11,11 @@ from storage_driver.files.disk import Disk
 from storage_driver.index.index_file import Index
 from storage_driver.log.clock import pieces
 from storage_driver.log.commit_log import CommitLog
-from storage_driver.log.known_damage import KnownDamage
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, QueueFiles
 from storage_driver.reader import ColdSource, HotSource, first_from, lowest, nearest, read_record
 from storage_driver.reading import FoundStatus, ReadRequest, ReadResult, SuspectEntry, WouldBlock, collect, edge
 from storage_driver.record import MessageQueue, index_keys, parse_record
+from storage_driver.recovery.known_damage import KnownDamage
 
 MOST_FOUND_BYTES = 12 << 20  # by key: RocketMQ's clients take frames of 16 MiB
 MOST_MENDED = 64  # places of one batch; each takes its neighbours along

@@ -13,10 +13,10 @@ from storage_driver.files.state_file import StateFile
 from storage_driver.flusher import Flusher
 from storage_driver.log.clock import ClockEpochs
 from storage_driver.log.commit_log import CommitLog
-from storage_driver.log.known_damage import KnownDamage
 from storage_driver.log.segment import Segment
 from storage_driver.lookup import Lookup
 from storage_driver.record import MessageQueue
+from storage_driver.recovery.known_damage import KnownDamage
 from storage_driver.recovery.scrub import Scrub
 from storage_driver.retention.deletion import Deletion
 from storage_driver.retention.rules import choose

@@ -49,7 +49,8 @@ class StoreSeen(NamedTuple):
     read_only_step: str = ""
     verdict: str = "clean"
     losses: Sequence[tuple[int, str]] = ()  # number and sentence of each that nobody has acknowledged
-    damaged_ranges: int = 0
+    damaged_ranges: int = 0  # that a reader or the scrub found, and nobody has acknowledged
+    damage: str = ""  # what they held
     scrubbed_bytes: int = 0
     unsaved: Sequence[str] = ()
 
@@ -66,14 +67,14 @@ def store_conditions(seen: StoreSeen) -> list[Condition]:
     step = "`rocketbox loss` lists them, `rocketbox loss --acknowledge` acknowledges them; see D101 and D104"
     found += [Condition("data_lost", text, step, str(number), number) for number, text in seen.losses]
     if seen.verdict == "salvaged":
-        step = "read the newest file in verdicts/, then quarantine/"
+        step = "`rocketbox loss` lists what is gone; the newest file in verdicts/ tells what was found and kept"
         found.append(Condition("data_damaged", "the recovery at this start salvaged a damaged log", step))
     if seen.damaged_ranges:
         ranges = "1 damaged range" if seen.damaged_ranges == 1 else f"{seen.damaged_ranges} damaged ranges"
-        text = f"{ranges} in the log; the scrub has read {size(seen.scrubbed_bytes)} since the start"
+        text = f"{ranges} in the log; the scrub has read {size(seen.scrubbed_bytes)} since the start; {seen.damage}"
         step = (
-            "read quarantine/; see D104; a start that reads this part of the log covers the damage with filler; "
-            "the centre gets it marked as damaged"
+            "`rocketbox loss` lists the messages: have them sent again; `rocketbox doctor` tells whether the disk "
+            "wears out (D104); `rocketbox loss --acknowledge` ends this"
         )
         found.append(Condition("data_damaged", text, step, "scrub", seen.damaged_ranges))
     if seen.unsaved:
@@ -200,7 +201,10 @@ def _filling(seen: UplinkSeen, limit_bytes: int, when_full: str) -> Condition:
 
 def _alarm(name: str, text: str) -> Condition:
     if name == "damage":
-        step = "read quarantine/; see D104; the centre has these bytes as a gap `damaged`"
+        step = (
+            "have these messages sent again; the bytes are kept in quarantine/, the centre has them as a gap "
+            "`damaged`; `rocketbox doctor` tells whether the disk wears out (D104)"
+        )
         return Condition(
             "data_damaged", f"bytes of the log are damaged and were shipped as such: {text}", step, "shipped"
         )

@@ -102,8 +102,10 @@ CATALOGUE = (
         "data_damaged",
         "D108",
         "degraded",
-        "when the scrub, a shipment or a recovery meets it; until the next start",
-        "1 damaged range in the log; the scrub has read 2.0 GiB since the start",
+        "when the scrub, a reader, a shipment or a recovery meets it; what scrub and readers found until "
+        "`rocketbox loss --acknowledge`, the rest until the next start",
+        "1 damaged range in the log; the scrub has read 2.0 GiB since the start; at least 1 message cannot "
+        "be read on this box (orders/0: 1), log offsets 8192 to 9000, 808 bytes: body CRC differs",
         f"{WALKS}[damage_in_a_run]",
         "RocketboxDamage",
     ),

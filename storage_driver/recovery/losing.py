@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 
 from storage_driver.queues.consume_queue import ConsumeQueue
-from storage_driver.recovery.losses import Loss, Losses, counted, merged
+from storage_driver.recovery.losses import MOST_REASONS, Loss, Losses, counted, merged
 from storage_driver.recovery.lost_numbers import LostNumbers
 from storage_driver.recovery.witnesses import Witnesses
-
-MOST_REASONS = 8
 
 
 class Losing:

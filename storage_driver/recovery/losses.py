@@ -1,10 +1,13 @@
-"""`rocketbox/losses.json`: lost durable messages that recoveries found, until an operator acknowledges them.
+"""`rocketbox/losses.json`: lost durable messages, until an operator acknowledges them.
+
+Recoveries find what is gone; a running box finds what its disk gives back damaged.
 
 Recovery writes the list before it covers a lost range, and how many messages it was once they are counted, so that a
 power cut on the way forgets nothing. Who acknowledges writes `losses-seen.json` alone: a box may run meanwhile.
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +18,12 @@ from storage_driver.files.state_file import StateFile
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue
 
-MOST_LOSSES, MOST_QUEUES = 64, 1000
+MOST_LOSSES, MOST_QUEUES, MOST_RANGES, MOST_REASONS = 64, 1000, 1000, 8
 _DAMAGED = (StateDamaged, ValueError, TypeError, KeyError, AttributeError, OverflowError)
 
 
 class Loss(NamedTuple):
-    """The loss that one recovery found."""
+    """The loss that one recovery found, or the damage that a running box did until it was acknowledged."""
 
     number: int  # rises from 1
     found_ms: int
@@ -30,6 +33,7 @@ class Loss(NamedTuple):
     messages: int | None = None  # None: a power cut came before they were counted
     queues: Sequence[tuple[str, int, int]] = ()  # topic, queue, messages; those that lost most first
     more: int = 0  # queues left out
+    damaged: bool = False  # a reader or the scrub found it: the bytes are there, and not what was stored
 
     @property
     def bytes(self) -> int:
@@ -54,7 +58,8 @@ class Loss(NamedTuple):
         named += f" and {rest} more queues" if rest > 0 else ""
         start, end = self.ranges[0][0], self.ranges[-1][1]
         where = f"log offsets {start} to {end}, {self.bytes} bytes"
-        return f"lost {count}{f' ({named})' if named else ''}, {where}: {'; '.join(self.reasons)}"
+        what = f"{count} cannot be read on this box" if self.damaged else f"lost {count}"
+        return f"{what}{f' ({named})' if named else ''}, {where}: {'; '.join(self.reasons)}"
 
 
 class Losses:
@@ -75,19 +80,37 @@ class Losses:
     @property
     def known_to(self) -> int:
         """What is below and is missing was told before."""
-        return max((loss.end for loss in self.found), default=0)
+        return max((loss.end for loss in self.found if not loss.damaged), default=0)
 
     def note(self, loss: Loss) -> None:
         """Add a loss, or replace what is known of it. Blocks. Raises OSError."""
-        kept = [other for other in self.found if other.number != loss.number]
+        kept = [other for other in self.found if other.number != loss.number and not _is_told_by(other, loss)]
         self.found = [*kept, loss][-MOST_LOSSES:]
         self._file.save({"layout": 1, "losses": [loss.to_json() for loss in self.found]})
+
+    def note_damage(self, damage: Loss) -> None:
+        """Add what a running box found damaged, to what it found before and nobody has acknowledged.
+
+        What is in the list already is not added again. Its number is given here. Blocks. Raises OSError.
+        """
+        start = damage.ranges[0][0]
+        if any(low <= start < high for loss in self.found for low, high in loss.ranges):
+            return
+        for before in self.unacknowledged():
+            if before.damaged:
+                self.note(joined(before, damage))
+                return
+        self.note(damage._replace(number=self.next_number(())))
 
     def next_number(self, ranges: Iterable[tuple[int, int]]) -> int:
         """Return the number for lost ranges: that of one which was found before and not counted, or a new one."""
         spans = list(ranges)
         for loss in self.found:
-            if loss.messages is None and any(a < d and c < b for a, b in spans for c, d in loss.ranges):
+            if (
+                loss.messages is None
+                and not loss.damaged
+                and any(a < d and c < b for a, b in spans for c, d in loss.ranges)
+            ):
                 return loss.number
         return max((loss.number for loss in self.found), default=0) + 1
 
@@ -105,8 +128,11 @@ class Losses:
             return 0
 
     def messages(self) -> int:
-        """Return the number of lost messages that are not acknowledged; a loss that was not counted is at least one."""
-        return sum(1 if loss.messages is None else loss.messages for loss in self.unacknowledged())
+        """Return the number of lost messages that are not acknowledged; a loss that was not counted is at least one.
+
+        Damaged ones do not count: the damaged ranges have a metric of their own.
+        """
+        return sum(1 if loss.messages is None else loss.messages for loss in self.unacknowledged() if not loss.damaged)
 
     def acknowledge(self, now_ms: int) -> list[Loss]:
         """Acknowledge every loss; return those that were new. Blocks. Raises OSError."""
@@ -127,7 +153,30 @@ def _loss(item: Mapping[str, Any]) -> Loss:
         None if messages is None else int(messages),
         [(str(topic), int(queue_id), int(count)) for topic, queue_id, count in item["queues"]],
         int(item["more"]),
+        item.get("damaged") is True,
     )
+
+
+def _is_told_by(damage: Loss, loss: Loss) -> bool:
+    """Return whether a recovery has found, and covered, all of a damage that was known before."""
+    spans = loss.ranges
+    return (
+        damage.damaged and not loss.damaged and all(any(a <= c and d <= b for a, b in spans) for c, d in damage.ranges)
+    )
+
+
+def joined(before: Loss, damage: Loss) -> Loss:
+    """Return two damages as one, under the number of the first; above MOST_RANGES the last range is a wide one."""
+    ranges = merged([*before.ranges, *damage.ranges])
+    if len(ranges) > MOST_RANGES:
+        ranges = [*ranges[: MOST_RANGES - 1], (ranges[MOST_RANGES - 1][0], ranges[-1][1])]
+    lost = Counter[MessageQueue]()
+    for topic, queue_id, count in [*before.queues, *damage.queues]:
+        lost[MessageQueue(topic, queue_id)] += count
+    known = before.messages is not None and damage.messages is not None
+    reasons = list(dict.fromkeys([*before.reasons, *damage.reasons]))[:MOST_REASONS]
+    both = counted(before._replace(ranges=ranges, reasons=reasons), lost)
+    return both._replace(messages=(before.messages or 0) + (damage.messages or 0) if known else None)
 
 
 def counted(loss: Loss, lost: Mapping[MessageQueue, int]) -> Loss:

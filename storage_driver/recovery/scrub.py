@@ -7,11 +7,11 @@ import trio
 
 from storage_driver.flusher import Flusher
 from storage_driver.log.commit_log import CommitLog
-from storage_driver.log.known_damage import KnownDamage
 from storage_driver.log.scan import Bad, Blank, is_filler, next_good, walk
 from storage_driver.log.segment import Segment
 from storage_driver.queues.dispatch import is_queued
 from storage_driver.record import DispatchEntry
+from storage_driver.recovery.known_damage import KnownDamage
 
 PIECE_BYTES = 1 << 20
 RECORDS_AT_ONCE = 200
@@ -87,11 +87,12 @@ class Scrub:
             return
         start = self.at
         entries: list[DispatchEntry] = []
-        self.at, bad = await trio.to_thread.run_sync(check_piece, segment, start, end, entries, limiter=self._thread)
+        to, bad = await trio.to_thread.run_sync(check_piece, segment, start, end, entries, limiter=self._thread)
+        self.at = to  # a round and `whole` may run at a time: a damaged range ends where this piece does
         await self._flusher.heal(entries)
-        self.checked_bytes += self.at - start
+        self.checked_bytes += to - start
         if bad is not None:
-            await self._damage.found(bad.log_offset, self.at, bad.reason)
+            await self._damage.found(bad.log_offset, to, bad.reason)
 
 
 def check_piece(segment: Segment, at: int, end: int, entries: list[DispatchEntry]) -> tuple[int, Bad | None]:

@@ -1,5 +1,6 @@
-"""`rocketbox loss`: what of the acknowledged messages is gone, as recoveries found it; 0 none, 1 somebody must know.
+"""`rocketbox loss`: what of the acknowledged messages is gone, or damaged on the disk, as far as the box knows.
 
+It returns 0 for none, 1 while somebody must know.
 On a member of a group also what its leader had it take back: nobody knows whether that was acknowledged.
 """
 
@@ -15,6 +16,8 @@ from storage_driver.errors import StoreRefused
 from storage_driver.files.disk import RealDisk
 from storage_driver.log.cut_history import CutDone, CutHistory
 from storage_driver.recovery.losses import Loss, Losses, day
+
+DISK = "`rocketbox doctor` tells whether the disk wears out (D104)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         acknowledged = cut not in new or arguments.acknowledge
         print(_json(cut, acknowledged) if arguments.json else describe_cut(cut, acknowledged))
     if not losses.found and not taken_back and not arguments.json:
-        print("nothing was lost")
+        print("nothing was lost, as far as the log has been read (Scrub in `rocketbox status`)")
     return 1 if (fresh or new) and not arguments.acknowledge else 0
 
 
@@ -85,4 +88,6 @@ def describe(loss: Loss, state: str) -> str:
     lines += [f"  {log_offset:>16}  {who}" for who, log_offset in sorted(loss.witnesses.items())]
     lines += [f"  {count:>16}  messages of {topic}, queue {queue_id}" for topic, queue_id, count in loss.queues]
     lines += [f"  {loss.more:>16}  more queues"] * bool(loss.more)
+    if loss.damaged:
+        lines += [f"  the bytes are kept in quarantine/; have these messages sent again. {DISK}"]
     return "\n".join(lines)

@@ -46,9 +46,9 @@ class Link:
         (store_conditions(StoreSeen(losses=[(2, "lost 3 messages")])), "data_lost:2", "lost 3 messages"),
         (store_conditions(StoreSeen(verdict="salvaged")), "data_damaged", "salvaged a damaged log"),
         (
-            store_conditions(StoreSeen(damaged_ranges=2, scrubbed_bytes=3 * GIB)),
+            store_conditions(StoreSeen(damaged_ranges=2, damage="2 messages cannot be read", scrubbed_bytes=3 * GIB)),
             "data_damaged:scrub",
-            "2 damaged ranges in the log; the scrub has read 3.0 GiB",
+            "2 damaged ranges in the log; the scrub has read 3.0 GiB since the start; 2 messages cannot be read",
         ),
         (store_conditions(StoreSeen(unsaved=["a: full", "b: full"])), "tables_unsaved", "a: full, b: full"),
         (uplink_conditions(Link(7800)), "uplink_late", "no receipt for 2.2 h, 412 MiB waiting, last error: refused"),

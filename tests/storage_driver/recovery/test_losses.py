@@ -4,7 +4,7 @@ from pathlib import Path
 
 from storage_driver.files.disk import RealDisk
 from storage_driver.record import MessageQueue
-from storage_driver.recovery.losses import Loss, Losses, counted, merged
+from storage_driver.recovery.losses import MOST_RANGES, Loss, Losses, counted, joined, merged
 
 
 def losses(tmp_path: Path) -> Losses:
@@ -52,3 +52,36 @@ def test_the_sentence_names_the_queues_that_lost_most_and_says_at_least() -> Non
 
 def test_ranges_that_touch_are_one() -> None:
     assert merged([(5, 9), (0, 5), (20, 20), (12, 15)]) == [(0, 9), (12, 15)]
+
+
+def damage(start: int, messages: int | None = 1, count: int = 1) -> Loss:
+    rows = [("T", 0, count)] if messages is not None else []
+    return Loss(0, 1_700_000_000_000, [(start, start + 10)], ["crc"], {}, messages, rows, damaged=True)
+
+
+def test_damage_is_one_entry_until_it_is_acknowledged_and_hides_no_loss(tmp_path: Path) -> None:
+    known = losses(tmp_path)
+    for start in (0, 5, 100):
+        known.note_damage(damage(start))
+    (one,) = losses(tmp_path).found
+    assert (one.number, one.ranges, one.messages, one.queues) == (1, [(0, 10), (100, 110)], 2, [("T", 0, 2)])
+    assert (known.known_to, known.messages(), known.next_number([(0, 10)])) == (0, 0, 2)
+    known.acknowledge(5)
+    known.note_damage(damage(100))
+    assert known.unacknowledged() == [], "it is known"
+    known.note_damage(damage(200, None))
+    known.note_damage(damage(300))
+    assert [(each.number, each.messages) for each in known.unacknowledged()] == [(2, None)]
+    known.note(loss(3, 0, 400, messages=4))
+    assert [each.number for each in known.found] == [3], "the recovery has covered what was damaged"
+
+
+def test_the_ranges_of_a_disk_that_falls_apart_have_a_bound() -> None:
+    whole = damage(0)
+    for number in range(1, MOST_RANGES + 5):
+        whole = joined(whole, damage(20 * number))
+    assert (len(whole.ranges), whole.ranges[-1][1], whole.messages) == (
+        MOST_RANGES,
+        20 * (MOST_RANGES + 4) + 10,
+        MOST_RANGES + 5,
+    )
