@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -195,6 +195,7 @@ async def _let_in(nursery: trio.Nursery, context: ServeContext, parts: _Parts, s
     looked = ConditionSources(store, tables, uplink, now_ms, context.clock_trusted, limits, role)
     memory = context.supervision.memory if context.supervision else None
     told, muting = begin_telling(nursery, looked, guard.conditions, memory)
+    told = told._replace(more=partial(_with_page, told.more, config))
     await standing.take_actions(nursery, context.runtime, {**actions, **guard.actions(), **muting})
     store.retain = lambda base, end: end <= min(broker.keep_from(), standing.floor()) and shipped(base, end)
     standing.composed(tables, lambda base, end: end <= broker.keep_from() and shipped(base, end))
@@ -206,6 +207,12 @@ async def _let_in(nursery: trio.Nursery, context: ServeContext, parts: _Parts, s
         uplink.shipper.state.health = board.summary
     seen = (broker.waiting, governor, ports_seen, board, uplink, now_ms, guard.door, role, calls)
     await nursery.start(observe, BoxView(config, context.data, store, tables, *seen), context.runtime, probe.ask)
+
+
+def _with_page(more: Callable[[], Mapping[str, Any]], config: Config) -> Mapping[str, Any]:
+    """Return what the health tells besides, and where the page is, for commands that know no configuration file."""
+    page = config.page
+    return {**more(), "page": {"host": page.host, "port": page.port}} if page.port else more()
 
 
 def _watch(

@@ -14,6 +14,8 @@ CONNECT_S = 3.0
 
 def host_and_port(address: str) -> tuple[str, int]:
     """Return the parts of `host:port` or `[v6]:port`. Raises Unreachable."""
+    if "://" in address:
+        raise Unreachable(address, f"it is not of the form HOST:PORT: leave out {address.partition('://')[0]}://")
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
         raise Unreachable(address, "it is not of the form HOST:PORT")

@@ -283,6 +283,22 @@ def test_config_show_prints_values_that_the_file_could_hold_and_their_origin(
     assert main(["config", "check", str(again)]) == 0
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["grpc.port", "1"], "write TABLE.KEY=VALUE in one word, as grpc.port=1"),
+        (["grpc.port", "=", "1"], "write TABLE.KEY=VALUE in one word, as grpc.port=1"),
+        (["grpc.port"], "write TABLE.KEY=VALUE in one word\n"),
+        (["grpc.port=8081"], "there is no folder FOLDER; name the configuration of the box with --config FILE"),
+    ],
+)
+def test_config_set_tells_how_it_is_written_and_where(
+    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["config", "set", *words, "--config", str(tmp_path / "none/box.toml")]) == 78
+    assert told.replace("FOLDER", str(tmp_path / "none")) in capsys.readouterr().err
+
+
 def test_config_set_changes_one_value_and_keeps_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "box.toml"
     file.write_text("# mine\n[store]\nsegment_mib = 64  # small\n\n[box]\nname = 'a'\n")

@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs.add_parser("template", help="print a configuration file with every key commented out")
     change = verbs.add_parser("set", help="check a change and write it into the file")
     change.add_argument("change", metavar="TABLE.KEY=VALUE")
+    change.add_argument("rest", nargs="*", help=argparse.SUPPRESS)  # of who leaves out the sign
     for verb in (check, show, change):
         add_config_arguments(verb)
 
@@ -114,8 +115,10 @@ def change(arguments: argparse.Namespace) -> str:
     name, equals, text = arguments.change.partition("=")
     name = name.strip()
     rule = rules().get(name)
-    if not equals or rule is None:
-        reason = f"unknown key{nearest(name, rules())}" if equals else "write TABLE.KEY=VALUE"
+    if not equals or rule is None or arguments.rest:
+        meant = f", as {name}={arguments.rest[-1]}" if arguments.rest else ""
+        wrong = not equals or arguments.rest
+        reason = f"write TABLE.KEY=VALUE in one word{meant}" if wrong else f"unknown key{nearest(name, rules())}"
         raise ConfigError("command line", [ConfigProblem(name, None, reason, None)])
     try:
         value = value_from_text(rule, text.strip())
@@ -124,6 +127,9 @@ def change(arguments: argparse.Namespace) -> str:
     if name == "listen.host":
         check_host(str(value), "command line", "")
     file = arguments.config or config_file(arguments) or Path("/etc/rocketbox/rocketbox.toml")
+    if not file.parent.is_dir():
+        reason = f"there is no folder {file.parent}; name the configuration of the box with --config FILE"
+        raise ConfigError(str(file), [ConfigProblem("", None, reason, None)])
     before = read_config(file) if file.exists() else ""
     after = with_value(before, name, toml_value(value))
     load_config(after, source=str(file), facts=machine_facts(data_folder(arguments)))

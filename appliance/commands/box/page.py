@@ -5,8 +5,8 @@ import json
 import sys
 
 from appliance.access.page_token import new_token, read_token
+from appliance.commands.box.status import running_page
 from appliance.commands.settings import add_config_arguments, chosen_config, config_file, data_folder
-from appliance.configuration.config import Config
 from appliance.errors import ConfigError
 from appliance.interfaces import own_address, read_interfaces
 from netstack.serving.addresses import is_loopback
@@ -39,27 +39,29 @@ def run(arguments: argparse.Namespace) -> int:
         step = "pass the folder of the box with --data DIR; run this as root or as the user the box runs as"
         print(f"rocketbox: {data}: {exc.strerror}; {step}", file=sys.stderr)
         return 1
-    url = address(config)
+    file = config_file(arguments)
+    running = None if file else running_page(arguments)
+    host, port = running or (config.page.host, config.page.port)
+    url = address(host, port)
     if arguments.json:
         print(json.dumps({"url": url, "token": token}))
         return 0
-    file = config_file(arguments)
     off = (
         f"set page.port in {file} and restart the box"
         if file
         else "no configuration file: pass that of the box with --config FILE"
     )
     print(url or f"off: {off}")
-    if url and is_loopback(config.page.host):
+    if url and is_loopback(host):
         print('this machine only: page.host = "0.0.0.0" opens it to the network, with the token')
     if token:
         print(f"token {token}")
     return 0
 
 
-def address(config: Config) -> str | None:
+def address(host: str, port: int) -> str | None:
     """Return what to type into a browser, None while the page is off."""
-    if not config.page.port:
+    if not port:
         return None
-    host = "localhost" if is_loopback(config.page.host) else own_address(config.page.host, read_interfaces)
-    return f"http://{f'[{host}]' if ':' in host else host}:{config.page.port}/"
+    shown = "localhost" if is_loopback(host) else own_address(host, read_interfaces)
+    return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/"

@@ -67,6 +67,14 @@ def running_ports(arguments: argparse.Namespace) -> dict[str, int]:
     return {f"listen.{name}_port": said[name] for name in ("namesrv", "broker") if isinstance(said.get(name), int)}
 
 
+def running_page(arguments: argparse.Namespace) -> tuple[str, int] | None:
+    """Return host and port of the page, as the box of the data folder wrote down itself; None where it has none."""
+    said = read_health(health_path(arguments)).get("page")
+    if not isinstance(said, dict) or not isinstance(said.get("port"), int) or not isinstance(said.get("host"), str):
+        return None
+    return said["host"], said["port"]
+
+
 def show(health: Mapping[str, Any], *, as_json: bool) -> None:
     print(json.dumps(health) if as_json else describe(health), flush=True)
 

@@ -47,6 +47,7 @@ async def test_commands_and_page_know_a_client_and_a_message_of_grpc(tmp_path: P
         assert (code, row["what"], row["message_id"], row["topic"]) == (0, "stored", ID, "T")
         code, said = await box.run("messages", "show", ID, "--topic", "T", "--json")
         assert (code, json.loads(said)["id"]) == (0, ID)
+        assert f"http://localhost:{box.page_port}/" in (await box.run("page"))[1]  # which names no configuration file
         page = await box.page()
         for text in ("press-1@1", "PYTHON", "5.1.2 gRPC", "consumes as G"):
             assert text in page, text

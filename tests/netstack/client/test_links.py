@@ -21,6 +21,12 @@ def test_a_wrong_address_says_what_is_expected(address: str) -> None:
         host_and_port(address)
 
 
+@pytest.mark.parametrize("address", ["http://h:9876", "http://h:9876/", "rocketmq://h"])
+def test_an_address_with_a_scheme_says_to_leave_it_out(address: str) -> None:
+    with pytest.raises(Unreachable, match=r"HOST:PORT: leave out (http|rocketmq)://;"):
+        host_and_port(address)
+
+
 async def test_all_who_ask_at_once_get_the_same_connection() -> None:
     opened: list[str] = []
     links = Links(echo, None, opened.append)
