@@ -252,6 +252,7 @@ def conditions_of_store(store: MessageStore, read_only: str | None = None, step:
         damage="; ".join(loss.sentence() for loss in damaged),
         scrubbed_bytes=seen.scrubbed_bytes,
         unsaved=store.unsaved(),
+        guessed=store.guessed(),
     )
     return store_conditions(facts)
 

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator, Callable, Container, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import MappingProxyType
 
 import trio
@@ -319,6 +320,11 @@ class MessageStore:
             for file in self._state_files
             if file.failure is not None
         ]
+
+    def guessed(self) -> list[Path]:
+        """Return which tables were damaged at a start and begun anew, until somebody removes their `.damaged`."""
+        files = {file.path: file for file in self._state_files if isinstance(file, StateFile)}
+        return [path for path, file in files.items() if file.is_guessed()]
 
     async def prove(self) -> None:
         """Write and sync something small, so that an idle store can show that its disk works. Raises OSError."""

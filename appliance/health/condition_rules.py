@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol
 
 from appliance.health.conditions import Condition
@@ -32,6 +33,12 @@ FULL = {  # uplink.when_full: what will happen at the limit, what happens
     ),
     "reject_new": ("sends are then refused", "sends are refused"),
 }
+GUESSED = {
+    "topics.json": "topics and their queue counts are guessed from the messages on the disk, topics without messages, "
+    "types and permissions are gone",
+    "subscriptionGroup.json": "groups come back with default settings as their consumers connect",
+    "consumerOffset.json": "groups begin where their consumers say, so messages may come again or be passed over",
+}
 LOST_CLASSES = ("missing", "receipt_lost")
 DOCTOR = "run `rocketbox doctor`: it tries the name, the connection and the certificate"
 
@@ -53,6 +60,7 @@ class StoreSeen(NamedTuple):
     damage: str = ""  # what they held
     scrubbed_bytes: int = 0
     unsaved: Sequence[str] = ()
+    guessed: Sequence[Path] = ()  # tables that were damaged at a start
 
 
 def store_conditions(seen: StoreSeen) -> list[Condition]:
@@ -81,7 +89,18 @@ def store_conditions(seen: StoreSeen) -> list[Condition]:
         text = f"changes are not saved and would be lost at a restart: {', '.join(seen.unsaved)}"
         step = "check permissions (ls -l, lsattr) and free space (df, df -i)"
         found.append(Condition("tables_unsaved", text, step))
-    return found
+    return found + [_guessed(path) for path in seen.guessed]
+
+
+def _guessed(path: Path) -> Condition:
+    """Return that a table was begun anew, and what stands in it now."""
+    name = f"{path.parent.name}/{path.name}"
+    text = f"{name} and its .bak were damaged at a start: {GUESSED.get(path.name, 'the table was begun anew')}"
+    step = (
+        f"stop the box and put {name} from a backup in its place, or correct by hand what differs; "
+        f"then remove {path}.damaged, which is what was there"
+    )
+    return Condition("table_damaged", text, step, name)
 
 
 class SpaceSeen(NamedTuple):

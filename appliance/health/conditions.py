@@ -328,6 +328,15 @@ CATALOGUE = (
         "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
     ),
     ConditionKind(
+        "table_damaged",
+        "D109",
+        "degraded",
+        "from the start that found it until somebody removes the file `.damaged`",
+        "config/topics.json and its .bak were damaged at a start: topics and their queue counts are guessed from the "
+        "messages on the disk, topics without messages, types and permissions are gone",
+        "test_health_walks.py::test_topics_that_were_guessed_degrade_the_box_until_what_was_kept_is_removed",
+    ),
+    ConditionKind(
         "notes_unsaved",
         "D204",
         "degraded",

@@ -77,6 +77,8 @@ class StateFile:
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path = path
         self.failure: OSError | None = None  # of the last save
+        self._guessed = self._kept = False  # its owner went on without it; `.damaged` has what it was
+        self._damaged = path.with_name(path.name + ".damaged")
         self._disk = disk
         self._backup, self._temporary = path.with_name(path.name + ".bak"), path.with_name(path.name + ".tmp")
         self._one_thread, self._one_save = trio.CapacityLimiter(1), threading.Lock()
@@ -86,6 +88,7 @@ class StateFile:
 
         Raises StateDamaged when a file is there and nothing of it can be read.
         """
+        self._guessed = self._kept = self._disk.exists(self._damaged)
         problem = None
         for path in (self.path, self._backup):
             try:
@@ -99,6 +102,17 @@ class StateFile:
         if problem is not None:
             raise StateDamaged(problem)
         return None
+
+    def set_aside(self) -> None:
+        """Keep a table of which nothing can be read as `.damaged`: the next save would replace it. Blocks."""
+        for path in (self._backup, self.path):  # the newer one stays, where both are there
+            with suppress(OSError):  # a disk that takes no writes
+                self._disk.rename(path, self._damaged)
+        self._guessed, self._kept = True, self._disk.exists(self._damaged)
+
+    def is_guessed(self) -> bool:
+        """Return whether the table begun anew at a start, because it was damaged, and `.damaged` is still there."""
+        return self._guessed and (not self._kept or self._disk.exists(self._damaged))
 
     def save(self, value: Any) -> None:
         """Replace the table: temporary file, sync, old one to `.bak`, rename, sync of the folder. Raises OSError."""

@@ -17,6 +17,7 @@ from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.resent import Resent
+from appliance.broker.tables.saving import load_table
 from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.health.condition_watch import ConditionSources, ConditionWatch
 from appliance.health.conditions import Condition, worst
@@ -137,6 +138,21 @@ async def test_a_damaged_closed_segment_is_told(tmp_path: Path) -> None:
         (found,) = conditions_of_store(made.store)
         assert (found.key, found.kind.state) == ("data_damaged:scrub", "degraded")
         assert "1 damaged range in the log" in found.text
+
+
+async def test_topics_that_were_guessed_degrade_the_box_until_what_was_kept_is_removed(tmp_path: Path) -> None:
+    async with bench(tmp_path) as made:
+        file = made.store.state_file("topics")
+        folder = file.path.parent
+        for name in ("topics.json", "topics.json.bak"):
+            folder.mkdir(exist_ok=True)
+            (folder / name).write_text("{")
+        assert load_table(file, "topics") == {}
+        (found,) = conditions_of_store(made.store)
+        assert (found.key, found.kind.state) == ("table_damaged:config/topics.json", "degraded")
+        assert f"then remove {folder}/topics.json.damaged" in found.next
+        (folder / "topics.json.damaged").unlink()
+        assert conditions_of_store(made.store) == []
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import trio
 
 from storage_driver.errors import ENDED, StateDamaged
 from storage_driver.files.journal_file import JournalFile
+from storage_driver.files.state_file import StateFile
 from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance.broker")
@@ -58,12 +59,14 @@ def period_of(file: TableFile, usual_s: float) -> float:
 def load_table(file: TableFile, what: str) -> dict[str, Any]:
     """Return the stored table, an empty one when there is none or nothing of it can be read: damage prevents no start.
 
-    Topics come back from the log, groups and offsets from their clients.
+    Topics come back from the log, groups and offsets from their clients; what was damaged is kept and told.
     """
     try:
         stored = file.load()
     except StateDamaged as exc:
         log.error("event=table_damaged table=%s reason=%r next_step=restore_it_from_a_backup", what, str(exc))
+        if isinstance(file, StateFile):  # a group's table comes from the log
+            file.set_aside()
         return {}
     return stored if isinstance(stored, dict) else {}
 

@@ -1,6 +1,7 @@
 """Each fact is a condition with its numbers and a next step; what is well is none."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +52,11 @@ class Link:
             "2 damaged ranges in the log; the scrub has read 3.0 GiB since the start; 2 messages cannot be read",
         ),
         (store_conditions(StoreSeen(unsaved=["a: full", "b: full"])), "tables_unsaved", "a: full, b: full"),
+        (
+            store_conditions(StoreSeen(guessed=[Path("/d/config/topics.json")])),
+            "table_damaged:config/topics.json",
+            "config/topics.json and its .bak were damaged at a start: topics and their queue counts are guessed",
+        ),
         (uplink_conditions(Link(7800)), "uplink_late", "no receipt for 2.2 h, 412 MiB waiting, last error: refused"),
         (uplink_conditions(Link(7800, paused=True)), "uplink_late", "412 MiB waiting, the uplink is paused"),
         (uplink_conditions(Link(alarms={"identity": "x"})), "uplink_alarm:identity", "reports identity: x"),

@@ -99,3 +99,31 @@ def test_two_threads_that_save_at_once_leave_a_whole_table(tmp_path: Path) -> No
         for future in [pool.submit(file.save, {"v": number, "wide": wide}) for number in range(40)]:
             future.result()
     assert file.load()["wide"] == wide
+
+
+def test_a_damaged_table_is_kept_and_told_until_somebody_removes_it(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    file = StateFile(RealDisk(), path)
+    file.save({"a": 1})
+    file.save({"a": 2})
+    for name in ("topics.json", "topics.json.bak"):
+        (tmp_path / name).write_text(f"broken {name}")
+    with pytest.raises(StateDamaged):
+        file.load()
+    assert not file.is_guessed()
+    file.set_aside()
+    assert (tmp_path / "topics.json.damaged").read_text() == "broken topics.json"
+    file.save({"a": 3})  # what its owner guessed
+    again = StateFile(RealDisk(), path)  # the next start
+    assert (again.load(), again.is_guessed(), file.is_guessed()) == ({"a": 3}, True, True)
+    (tmp_path / "topics.json.damaged").unlink()
+    assert not again.is_guessed()
+    assert not file.is_guessed()
+
+
+def test_a_damaged_table_that_cannot_be_kept_is_told_as_long_as_the_box_runs(tmp_path: Path) -> None:
+    (tmp_path / "topics.json").write_text("{")
+    file = StateFile(RealDisk(), tmp_path / "topics.json")
+    with protected(tmp_path):
+        file.set_aside()
+    assert file.is_guessed()
