@@ -236,7 +236,7 @@ CATALOGUE = (
         "degraded",
         "`conditions.group_gone_s` (10 minutes) after a group that had members lost the last one, or after a start, "
         "while messages wait for it",
-        "the consumer group billing has had no member for 12 min, 4,210 messages wait for it",
+        "the consumer group billing has had no member for 12 min, up to 4,210 messages wait for it",
         f"{WALKS}[killed_consumer]",
         "RocketboxConsumerStuck",
     ),

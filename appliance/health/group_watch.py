@@ -74,7 +74,8 @@ class GroupWatch:
         gone_s = now_s - self._had_s.get(one.group, now_s)
         if gone_s < self._limits.gone_s or not one.lag:
             return []
-        text = f"the consumer group {one.group} has had no member for {span(gone_s)}, {one.lag:,} messages wait for it"
+        waiting = f"up to {one.lag:,} messages wait for it"  # a filter may pass over them, and goes with its members
+        text = f"the consumer group {one.group} has had no member for {span(gone_s)}, {waiting}"
         step = (
             f"start its consumer; if it is retired: `rocketbox groups delete {one.group}`; "
             f"if this is intended: `rocketbox conditions mute group_without_member:{one.group}`"

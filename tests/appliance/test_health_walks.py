@@ -99,7 +99,7 @@ async def test_a_killed_consumer_is_told(tmp_path: Path) -> None:
         assert await walk.after(590) == {}
         found = await walk.after(10)
         assert state_of(found) == "degraded"
-        text = "the consumer group billing has had no member for 10 min, 4 messages wait for it"
+        text = "the consumer group billing has had no member for 10 min, up to 4 messages wait for it"
         assert found["group_without_member:billing"].text == text
         again = Walk(made.store, made, clock=clock)  # the box is restarted: the group has its time again
         assert await again.after(0) == {}

@@ -14,7 +14,7 @@ def test_a_group_whose_last_member_went_is_told_after_ten_minutes() -> None:
     assert keys(watch, 0, GroupSeen("billing", 2, 0)) == []
     assert keys(watch, DIED_S - 1, gone) == []
     (one,) = watch.look([gone], 720)
-    assert one.text == "the consumer group billing has had no member for 12 min, 4,210 messages wait for it"
+    assert one.text == "the consumer group billing has had no member for 12 min, up to 4,210 messages wait for it"
     assert keys(watch, 730, GroupSeen("billing", 1, 4210)) == []  # it came back
 
 
