@@ -79,8 +79,16 @@ class ConditionWatch:
         self._found: list[Condition] = []
 
     def now(self) -> list[Condition]:
-        """Return the conditions of the last look."""
-        return self._found
+        """Return the conditions of the last look, and whether a group takes messages at this moment."""
+        told = self._looked.replication.told() if self._looked.replication is not None else {"role": ""}
+        if told["role"] != "member":
+            return self._found
+        from appliance.health.member_conditions import quorum_conditions  # few boxes are members of a group
+
+        return quorum_conditions(told, self._lasts(self._uptime_s())) + self._found
+
+    def _lasts(self, now_s: float) -> Callable[[str, bool], float]:
+        return lambda name, holds: self._memory.lasts(f"member:{name}", holds, now_s)
 
     def told(self) -> dict[str, dict[str, object]]:
         """Return what else the health object tells: how far the scrub is, and the uplink's line where there is one."""
@@ -163,8 +171,7 @@ class ConditionWatch:
         if told["role"] == "member":
             from appliance.health.member_conditions import member_conditions  # few boxes are members of a group
 
-            lasts = lambda name, holds: self._memory.lasts(f"member:{name}", holds, now_s)  # noqa: E731
-            return member_conditions(told, self._looked.now_ms(), lasts)
+            return member_conditions(told, self._looked.now_ms(), self._lasts(now_s))
         there = told["slaves"] if told["role"] == "master" else told["connected"]
         return replication_conditions(told, self._memory.lasts("replication", not there, now_s))
 

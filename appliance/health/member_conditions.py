@@ -7,6 +7,7 @@ from appliance.health.condition_rules import REPLICA_OUT_S, size, span
 from appliance.health.conditions import Condition
 
 NO_LEADER_S = 10.0  # an election takes some seconds
+NO_DISK_S = 2.0  # the first record of a leader is on another disk sooner
 DRIFT_S = 5.0
 BEHIND_S = 10.0  # a copy that is so far behind, and stays
 DIVERGED_MS = 7 * 86_400_000
@@ -16,24 +17,28 @@ Lasts = Callable[[str, bool], float]
 
 
 def member_conditions(told: Mapping[str, Any], now_ms: int, lasts: Lasts) -> list[Condition]:
-    """Return what is wrong; `told` is what the health object says of the group."""
-    found = [*_no_leader(told, lasts), *_diverged(told, now_ms), *_clocks(told)]
+    """Return what is wrong besides `no_quorum`; `told` is what the health object says of the group."""
+    found = [*_diverged(told, now_ms), *_clocks(told)]
     if told["leader"] != told["member"]:
         return found
     others = [each for each in told["members"] if each["member"] != told["member"]]
     return [*found, *_copies([each for each in others if not each["witness"]], lasts), *_witnesses(others, lasts)]
 
 
-def _no_leader(told: Mapping[str, Any], lasts: Lasts) -> Iterator[Condition]:
-    out_s = lasts("no_leader", not told["serves"] and told["leader"] in ("", told["member"]))
+def quorum_conditions(told: Mapping[str, Any], lasts: Lasts) -> list[Condition]:
+    """Return that nobody takes messages, since this box leads without another disk, or nobody leads."""
+    leads = told["leader"] == told["member"]
+    alone_s = lasts("no_disk", leads and not told["serves"])
+    if alone_s >= NO_DISK_S:
+        text = f"this box leads, and no other disk takes its first record for {span(alone_s)}: sends are refused"
+        return [
+            Condition("no_quorum", text, "see `rocketbox group status`: start the others, make room on their disks")
+        ]
+    out_s = lasts("no_leader", not told["serves"] and (leads or not told["leader"]))
     if out_s < NO_LEADER_S:
-        return
-    if told["leader"]:
-        text = f"this box leads, and no other disk takes its first record for {span(out_s)}: senders wait"
-        yield Condition("no_quorum", text, "see `rocketbox group status`: start the others, make room on their disks")
-        return
+        return []
     step = f"start the others, look at the network; with two boxes: `rocketbox replica promote`, {PAGE}"
-    yield Condition("no_quorum", f"no leader for {span(out_s)}: senders wait", step)
+    return [Condition("no_quorum", f"no leader for {span(out_s)}: sends are refused", step)]
 
 
 def _diverged(told: Mapping[str, Any], now_ms: int) -> Iterator[Condition]:

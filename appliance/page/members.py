@@ -44,7 +44,7 @@ def group_card(told: Mapping[str, Any]) -> GroupCard:
     until = f"{len(names) // 2 + 1} of {', '.join(names)} reach one another"
     if len(names) == PAIR:
         until = "a box leads: `rocketbox replica promote` on the one that is to"
-    return GroupCard("no leader", BAD, f"Nobody takes messages: senders wait until {until}.", lines)
+    return GroupCard("no leader", BAD, f"Nobody takes messages: sends are refused until {until}.", lines)
 
 
 def _line(each: Mapping[str, Any], told: Mapping[str, Any]) -> MemberLine:

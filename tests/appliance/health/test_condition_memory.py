@@ -17,11 +17,11 @@ class Role:
     """A member that leads or follows; neither the other box nor the witness is there."""
 
     def __init__(self, *, leads: bool) -> None:
-        self._leads = leads
+        self._leads = self.serves = leads
 
     def told(self) -> dict[str, Any]:
         others = [{**AWAY, "member": "b", "witness": False}, {**AWAY, "member": "w", "witness": True}]
-        leader = {"leader": "a" if self._leads else "b", "serves": self._leads}
+        leader = {"leader": "a" if self._leads else "b", "serves": self.serves}
         return {"role": "member", "member": "a", "members": others, "diverged": None, **leader}
 
 
@@ -34,9 +34,13 @@ class Standings:
 
     def begin(self, *, leads: bool) -> None:
         now_ms, trusted, limits = (lambda: NOON), (lambda: True), GroupLimits(gone_s=60, behind_s=60)
-        looked = ConditionSources(self._made.store, self._made, None, now_ms, trusted, limits, Role(leads=leads))  # type: ignore[arg-type]
+        self.role = Role(leads=leads)
+        looked = ConditionSources(self._made.store, self._made, None, now_ms, trusted, limits, self.role)  # type: ignore[arg-type]
         space = lambda: (0.1, 1 << 30, None)  # noqa: E731
         self._watch = ConditionWatch(looked, disk=space, memory=self._memory, uptime_s=lambda: self.now_s)
+
+    def now(self) -> list[str]:
+        return [one.key for one in self._watch.now()]
 
     async def after(self, seconds: float) -> list[str]:
         self.now_s += seconds
@@ -74,3 +78,15 @@ async def test_what_was_not_looked_at_for_long_has_its_time_again(tmp_path: Path
         assert await box.after(1) == ["group_without_member:billing"]
         box.begin(leads=True)
         assert await box.after(1) == ["group_without_member:billing"]
+
+
+async def test_a_leader_that_takes_no_messages_is_told_without_a_look(tmp_path: Path) -> None:
+    async with bench(tmp_path, [NOON]) as made:
+        box = Standings(made)
+        assert await box.after(0) == []
+        box.role.serves = False
+        assert box.now() == []
+        box.now_s += 2
+        assert box.now() == ["no_quorum"]
+        box.role.serves = True
+        assert box.now() == []

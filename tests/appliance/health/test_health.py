@@ -102,7 +102,8 @@ async def test_what_goes_wrong_is_logged_when_it_begins_and_when_it_is_over(
 async def test_what_one_board_told_the_next_one_knows_and_tells_when_it_is_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
-    lasts, said = [UPLINK, Condition("no_quorum", "no leader for 12 s: senders wait", "start the others")], set[str]()
+    lasts = [UPLINK, Condition("no_quorum", "no leader for 12 s: sends are refused", "start the others")]
+    said = set[str]()
 
     async def of_one_standing(found: list[Condition], later: list[Condition], *, seconds: float) -> None:
         seen = list[Condition]()

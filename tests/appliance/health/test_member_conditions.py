@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from appliance.health.member_conditions import member_conditions
+from appliance.health.member_conditions import member_conditions, quorum_conditions
 
 BOX = {"witness": False, "connected": True, "behind_bytes": 0, "behind_s": 0.0, "refuses": "", "clock_drift_s": 0.1}
 WELL: dict[str, Any] = {
@@ -12,7 +12,8 @@ WELL: dict[str, Any] = {
 
 
 def found(told: dict[str, Any], held_s: float = 240) -> list[tuple[str, str]]:
-    conditions = member_conditions(told, 1_000_000_000, lambda name, holds: held_s if holds else 0)
+    lasts = lambda name, holds: held_s if holds else 0  # noqa: E731
+    conditions = quorum_conditions(told, lasts) + member_conditions(told, 1_000_000_000, lasts)
     return [(one.key, one.text) for one in conditions]
 
 
@@ -25,7 +26,9 @@ def test_a_group_that_is_well_has_no_condition() -> None:
 
 
 def test_each_trouble_of_a_group_is_one_condition_with_its_numbers() -> None:
-    assert found({**WELL, "serves": False, "leader": ""}, 40) == [("no_quorum", "no leader for 40 s: senders wait")]
+    assert found({**WELL, "serves": False, "leader": ""}, 40) == [
+        ("no_quorum", "no leader for 40 s: sends are refused")
+    ]
     cut = {"start": 8192, "end": 12288, "at_ms": 1_000_000_000 - 5, "quarantine": "q", "messages": 3}
     text = "4 KiB, 3 messages, at 8192 were taken back: this log had what its leader's has not; kept: q"
     assert found({**WELL, "diverged": cut}) == [("diverged", text)]
@@ -50,11 +53,13 @@ def test_each_trouble_of_a_group_is_one_condition_with_its_numbers() -> None:
 def test_a_leader_whose_first_record_no_other_disk_takes_says_so_and_why() -> None:
     full: dict[str, object] = {"behind_bytes": 173, "behind_s": 20.0, "refuses": "has no space: 97 % used"}
     assert found({**members(b=full), "serves": False}, 40) == [
-        ("no_quorum", "this box leads, and no other disk takes its first record for 40 s: senders wait"),
+        ("no_quorum", "this box leads, and no other disk takes its first record for 40 s: sends are refused"),
         ("copy_behind:b", "b has no space: 97 % used; its copy is 173 B behind"),
     ]
 
 
 def test_what_lasts_only_a_moment_is_no_trouble() -> None:
     assert found({**WELL, "serves": False, "leader": ""}, 9) == []
+    assert found({**WELL, "serves": False}, 1.9) == []
+    assert [key for key, _ in found({**WELL, "serves": False}, 2)] == ["no_quorum"], "its sends are refused meanwhile"
     assert found(members(b={"connected": False}, w={"connected": False}), 119) == []
