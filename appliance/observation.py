@@ -13,7 +13,7 @@ from appliance.admin import open_socket
 from appliance.box_view import BoxView
 from appliance.errors import ApplianceError
 from appliance.metrics.scrape import SOCKET_NAME
-from appliance.sockets import open_port
+from appliance.sockets import open_port, port_of
 from netstack.web.connections import CONNECTIONS, Load, WebConnections
 
 if TYPE_CHECKING:
@@ -40,7 +40,10 @@ async def observe(
         (config.page.host, config.page.port, "page.port", partial(_page, watched, history, ask)),
     )
     for host, port, key, load in said:
-        doors += [(listener, load) for listener in await _open_port(host, port, key)] if port else []
+        listeners = await _open_port(host, port, key) if port else []
+        doors += [(listener, load) for listener in listeners]
+        if listeners and watched.board is not None:
+            watched.board.opened(key.removesuffix(".port"), port_of(listeners))
     async with trio.open_nursery() as nursery:
         for listener, load in doors:
             nursery.start_soon(trio.serve_listeners, WebConnections(load), [listener])

@@ -31,6 +31,7 @@ from appliance.observation import observe
 from appliance.opening import ServeContext, open_box_store
 from appliance.ports import Ports
 from appliance.requests import Handle, Responder, ResponderStatistics, without
+from appliance.sockets import port_of
 from appliance.standing import ClientPorts, Standing
 from appliance.supervision import HealthParts, Supervision, package_version
 from netstack.serving.addresses import host_port
@@ -203,6 +204,8 @@ async def _let_in(nursery: trio.Nursery, context: ServeContext, parts: _Parts, s
     probe = Probe(host, ports.broker_port, ports.namesrv_port, guard.local_credentials)
     watch = _watch(context.supervision, store, probe, governor, told) if context.supervision else None
     board = await nursery.start(watch) if watch else None
+    if board is not None and ports.grpc:
+        board.opened("grpc", port_of(ports.grpc))
     if board is not None and uplink is not None:
         uplink.shipper.state.health = board.summary
     seen = (broker.waiting, governor, ports_seen, board, uplink, now_ms, guard.door, role, calls)

@@ -87,6 +87,11 @@ class HealthBoard:
         self._carried = set(self._said)  # of a board before, and not seen by this one: it looks first
         self.feeding: Callable[[], FeedStatistics] | None = None  # the watchdog's counts, once it looks
 
+    def opened(self, name: str, port: int) -> None:
+        """Note a port that is open besides the two."""
+        self._ports[name] = port
+        self._changed.set()
+
     def observe(self, verdict: ProofVerdict) -> None:
         """Take the watchdog's verdict; a change of state is written at once."""
         self._verdict = verdict

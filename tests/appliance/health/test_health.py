@@ -136,6 +136,7 @@ async def test_what_one_board_told_the_next_one_knows_and_tells_when_it_is_over(
 def test_the_object_has_what_a_technician_asks_for(tmp_path: Path) -> None:
     one = board(tmp_path / "health.json", [UPLINK])
     one.observe(ProofVerdict(True, "ok", ages_s={"durable": 1.23, "accepted": 3.9}))
+    one.opened("grpc", 8081)
     assert one.snapshot() == {
         "state": "degraded",
         "since_s": 0,
@@ -143,7 +144,7 @@ def test_the_object_has_what_a_technician_asks_for(tmp_path: Path) -> None:
         "pure": "",
         "slot": "a",
         "committed": True,
-        "ports": {"namesrv": 9876, "broker": 10911},
+        "ports": {"namesrv": 9876, "broker": 10911, "grpc": 8081},
         "boot": 41,
         "reset_reason": "power",
         "reasons": [
