@@ -85,9 +85,9 @@ def _add_names(system: Any, properties: Mapping[str, str]) -> None:
     due = properties.get(DELIVER_MS, "")
     if due.isdecimal() and len(due) <= 14:
         system.delivery_timestamp.FromMilliseconds(int(due))
-    priority = properties.get(PRIORITY, "")
-    if priority.isdecimal() and len(priority) <= 9:
-        system.priority = int(priority)
+    priority = _priority_of(properties)
+    if priority >= 0:
+        system.priority = priority
     if DEAD_TOPIC in properties and DEAD_ID in properties:
         system.dead_letter_queue.topic = properties[DEAD_TOPIC]
         system.dead_letter_queue.message_id = properties[DEAD_ID]
@@ -100,7 +100,14 @@ def _type_of(properties: Mapping[str, str]) -> int:
         return DELAYED
     if GROUP in properties:
         return FIFO
-    return BY_PRIORITY if PRIORITY in properties else NORMAL
+    return BY_PRIORITY if _priority_of(properties) >= 0 else NORMAL
+
+
+def _priority_of(properties: Mapping[str, str]) -> int:
+    """Return the priority of a message, -1 for none that a client could read: an int32."""
+    text = properties.get(PRIORITY, "")
+    priority = int(text) if text.isdecimal() and len(text) <= 10 else -1
+    return priority if priority < 1 << 31 else -1
 
 
 def _unpacked(stored: StoredMessage) -> bytes:

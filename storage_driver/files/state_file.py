@@ -104,8 +104,12 @@ class StateFile:
         return None
 
     def set_aside(self) -> None:
-        """Keep a table of which nothing can be read as `.damaged`: the next save would replace it. Blocks."""
-        for path in (self._backup, self.path):  # the newer one stays, where both are there
+        """Keep a table of which nothing can be read as `.damaged`: the next save would replace it. Blocks.
+
+        One that is there stays: it is what people had, and the one after it was guessed already.
+        """
+        paths = () if self._disk.exists(self._damaged) else (self._backup, self.path)
+        for path in paths:  # the newer one stays, where both are there
             with suppress(OSError):  # a disk that takes no writes
                 self._disk.rename(path, self._damaged)
         self._guessed, self._kept = True, self._disk.exists(self._damaged)

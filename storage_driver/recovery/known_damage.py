@@ -48,7 +48,10 @@ class KnownDamage:
                 self._note_trouble(f"damaged bytes {start} to {end} of the log are not in losses.json: {exc}")
 
     def _list(self, segment: Segment, start: int, end: int, reason: str) -> None:
-        lost = messages_in(segment, start, end)
+        try:
+            lost = messages_in(segment, start, end)
+        except OSError:  # a sector that gave wrong bytes before gives none now
+            lost = Counter()
         damage = Loss(0, self._now_ms(), [(start, end)], [reason], {}, damaged=True)
         self._losses.note_damage(counted(damage, lost) if lost else damage)
 

@@ -85,7 +85,7 @@ class Losses:
     def note(self, loss: Loss) -> None:
         """Add a loss, or replace what is known of it. Blocks. Raises OSError."""
         kept = [other for other in self.found if other.number != loss.number and not _is_told_by(other, loss)]
-        self.found = [*kept, loss][-MOST_LOSSES:]
+        self.found = sorted([*kept, loss], key=lambda each: each.number)[-MOST_LOSSES:]
         self._file.save({"layout": 1, "losses": [loss.to_json() for loss in self.found]})
 
     def note_damage(self, damage: Loss) -> None:
@@ -138,7 +138,7 @@ class Losses:
         """Acknowledge every loss; return those that were new. Blocks. Raises OSError."""
         fresh = self.unacknowledged()
         if fresh:
-            self._seen.save({"layout": 1, "to": fresh[-1].number, "acknowledged_ms": now_ms})
+            self._seen.save({"layout": 1, "to": max(loss.number for loss in fresh), "acknowledged_ms": now_ms})
         return fresh
 
 

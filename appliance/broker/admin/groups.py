@@ -41,6 +41,7 @@ from netstack.wire.headers_admin import (
 )
 
 MOST_RETRY_QUEUES = 1024  # clients share them out at each rebalance
+MOST_ATTRIBUTES, MOST_ATTRIBUTE = 32, 256  # of a group; characters of a name and of a value
 
 
 class GroupAdmin:
@@ -78,7 +79,8 @@ class GroupAdmin:
         return self._put(request, SubscriptionGroupList.from_bytes(request.body).group_config_list)
 
     def _put(self, request: RemotingCommand, configs: Iterable[SubscriptionGroup]) -> Answer:
-        groups = [self._group_of(config) for config in configs]
+        known = list(configs)
+        groups = [self._group_of(config) for config in known]
         for group in groups:
             wrong = check_topic_name(group.name)
             if wrong:
@@ -87,7 +89,7 @@ class GroupAdmin:
                 text = f"retryQueueNums is {group.retry_queues}, allowed 0..{MOST_RETRY_QUEUES}"
                 raise Refused(ResponseCode.SYSTEM_ERROR, text)
         self._groups.check_room(group.name for group in groups)
-        marks = [self._groups.put(group) for group in groups]
+        marks = [self._groups.put(self._group_of(config)) for config in known]  # one may be in it twice
         return self._held(request, max(marks)) if marks else Reply(request.reply())
 
     def _group_of(self, config: SubscriptionGroup) -> Group:
@@ -99,6 +101,10 @@ class GroupAdmin:
                 attributes.pop(name[1:], None)
             else:
                 attributes[name.removeprefix("+")] = value
+        most = max(map(len, (*attributes, *attributes.values())), default=0)
+        if len(attributes) > MOST_ATTRIBUTES or most > MOST_ATTRIBUTE:
+            text = f"a group has at most {MOST_ATTRIBUTES} attributes of {MOST_ATTRIBUTE} characters"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text)
         return group._replace(attributes=attributes)
 
     def handle_delete(self, request: RemotingCommand, peer: RequestPeer) -> Answer:

@@ -32,7 +32,7 @@ class Take:
     `pop_ms` names the take in the handles of its messages. A renewal makes a new take with the same name.
     """
 
-    __slots__ = ("deliveries", "due_ms", "due_s", "offsets", "order", "owner", "pop_ms", "queue")
+    __slots__ = ("deliveries", "due_ms", "due_s", "offsets", "order", "owner", "pop_ms", "queue", "whole")
 
     def __init__(
         self, queue: "PopQueue", offsets: Sequence[int], pop_ms: int, due: tuple[int, float], owner: str = ""
@@ -41,6 +41,7 @@ class Take:
         self.due_ms, self.due_s = due
         self.order = False  # taken in order: what is not acknowledged comes again in its place
         self.deliveries = 0  # before this one, of an ordered take
+        self.whole = False  # the order is that of the whole queue; not known after a restart
 
     def __lt__(self, other: "Take") -> bool:
         return self.due_s < other.due_s
@@ -56,7 +57,9 @@ class PopQueue:
         self.floor = self.next = start
         self.in_flight: dict[int, Take | None] = {}  # offset -> take; None: its time is over and it has no new one yet
         self.again: dict[int, int] = {}  # offsets that come again in their place -> deliveries so far
-        self.behind: dict[int, int] = {}  # acknowledged in order behind one that was not -> deliveries so far
+        self.behind: dict[
+            int, int
+        ] = {}  # of the newest take, acknowledged behind one that was not -> deliveries so far
         self.copying: dict[int, CopyPlace] = {}  # expired offsets that are being stored again
         self.busy = False  # a receiver is reading
         self.attempt_id = ""  # of the newest ordered take
@@ -96,18 +99,19 @@ class PopQueue:
                 self._rise()
 
     def done_in_order(self, offset: int, deliveries: int) -> None:
-        """A message of an ordered take was acknowledged, after so many deliveries before it."""
+        """A message of a whole ordered take was acknowledged, after so many deliveries before it."""
         self.done(offset)
-        self.behind = {at: count for at, count in self.behind.items() if at > self.floor}
         if self.floor < offset:
             self.behind[offset] = deliveries + 1
 
     def repeat_behind(self) -> None:
         """What was acknowledged in order behind a message that comes again comes again, too: the order is kept."""
-        first = min(self.again, default=self.next)
-        for offset in [offset for offset in self.behind if offset > first]:
-            self.in_flight[offset] = None
-            self.again[offset] = self.behind.pop(offset)
+        first, behind = min(self.again, default=self.next), self.behind
+        self.behind = {}
+        for offset, deliveries in behind.items():
+            if offset > first:
+                self.in_flight[offset] = None
+                self.again[offset] = deliveries
 
     def expire(self, take: Take) -> list[int]:
         """The time of a take is over: return the offsets that were not acknowledged and not renewed."""

@@ -146,10 +146,6 @@ def snapshot(queues: Iterable[PopQueue]) -> list[bytes]:
             parts.append(taken(again))
             if offset in queue.copying:
                 parts.append(copying(queue, (offset,), queue.copying[offset]))
-        for offset, deliveries in queue.behind.items():
-            acknowledged = Take(queue, (offset,), 0, (0, 0.0))
-            acknowledged.order, acknowledged.deliveries = True, deliveries - 1
-            parts += [taken(acknowledged), done(queue, (offset,))]
         payloads.append(b"".join(parts))
     return payloads
 

@@ -163,7 +163,7 @@ class PopTable:
         if queue is None or take is None:
             return None
         self._count_takes((take,))
-        if take.order:
+        if take.whole:
             queue.done_in_order(offset, take.deliveries)
         else:
             queue.done(offset)
@@ -179,7 +179,7 @@ class PopTable:
             return None
         due = self.due_in(invisible_ms)
         renewed = Take(queue, (offset,), pop_ms, due, take.owner)
-        renewed.order, renewed.deliveries = take.order, take.deliveries
+        renewed.order, renewed.whole, renewed.deliveries = take.order, take.whole, take.deliveries
         queue.renew(renewed)
         self._push(renewed)
         return Renewed(pop_ms, due[0], self._journal.add(records.taken(renewed)))
@@ -276,9 +276,7 @@ class PopTable:
             queue.take(take, record.following)
         elif isinstance(record, records.DoneRecord):
             for offset in record.offsets:
-                done = queue.in_flight.pop(offset, None)
-                if done is not None and done.order and queue.in_flight and min(queue.in_flight) < offset:
-                    queue.behind[offset] = done.deliveries + 1
+                queue.in_flight.pop(offset, None)
         elif isinstance(record, records.CopyingRecord):
             queue.copying |= dict.fromkeys(record.offsets, record.place)
         elif isinstance(record, records.ResetRecord):
@@ -301,7 +299,6 @@ class PopTable:
                 queue.in_flight[offset] = None  # its time was over
                 self._interrupted.append((take, offset, place))
         queue.floor = min(queue.in_flight, default=queue.next)
-        queue.behind = {offset: count for offset, count in queue.behind.items() if offset > queue.floor}
         takes = {take for take in queue.in_flight.values() if take is not None}
         for take in takes:
             self._push(take)

@@ -152,6 +152,7 @@ class Taking:
             offsets = [offset for offset, count in zip(found.offsets, before, strict=True) if count == deliveries]
             take = Take(queue, tuple(offsets), pop_ms, due, wanted.owner)
             take.deliveries, take.order = deliveries, wanted.order
+            take.whole = wanted.order and not wanted.in_groups
             mark = self._table.take(take, found.following)
         if wanted.order:
             queue.attempt_id = wanted.attempt_id

@@ -167,6 +167,13 @@ def group_to_json(group: Group) -> dict[str, object]:
     }
 
 
+def _attributes_from_json(content: object) -> Mapping[str, str]:
+    """Return attributes; the first builds kept them with the signs of a change."""
+    if not isinstance(content, dict):
+        return {}
+    return {str(name).removeprefix("+"): str(value) for name, value in content.items() if not str(name).startswith("-")}
+
+
 def group_from_json(item: Mapping[str, object]) -> Group:
     """Return the group of a stored or sent record; absent fields take the defaults. Raises KeyError, ValueError."""
     attributes = item.get("attributes")
@@ -183,5 +190,5 @@ def group_from_json(item: Mapping[str, object]) -> Group:
         consume_orderly=bool(item.get("consumeMessageOrderly", False)),
         sys_flag=number(item, "groupSysFlag", 0),
         consume_timeout_minutes=number(item, "consumeTimeoutMinute", 15),
-        attributes=dict(attributes) if isinstance(attributes, dict) else {},
+        attributes=_attributes_from_json(attributes),
     )

@@ -44,6 +44,8 @@ def test_types_are_told_by_properties() -> None:
         ({"TIMER_DELIVER_MS": "1700000000000"}, MessageType.DELAY),
         ({"__SHARDINGKEY": "g"}, MessageType.FIFO),
         ({"_SYS_MSG_PRIORITY_": "3"}, MessageType.PRIORITY),
+        ({"_SYS_MSG_PRIORITY_": "x"}, MessageType.NORMAL),
+        ({"_SYS_MSG_PRIORITY_": str(1 << 31)}, MessageType.NORMAL),
         ({}, MessageType.NORMAL),
     ]
     for properties, kind in kinds:
@@ -54,6 +56,8 @@ def test_a_priority_is_told() -> None:
     system = message_of(record(_SYS_MSG_PRIORITY_="3"), "T").system_properties
     assert (system.priority, dict(message_of(record(_SYS_MSG_PRIORITY_="3"), "T").user_properties)) == (3, {})
     assert not message_of(record(), "T").system_properties.HasField("priority")
+    most = (1 << 31) - 1
+    assert message_of(record(_SYS_MSG_PRIORITY_=str(most)), "T").system_properties.priority == most
 
 
 def test_a_packed_body_of_a_4x_producer_is_unpacked() -> None:

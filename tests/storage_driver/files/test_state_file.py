@@ -116,6 +116,9 @@ def test_a_damaged_table_is_kept_and_told_until_somebody_removes_it(tmp_path: Pa
     file.save({"a": 3})  # what its owner guessed
     again = StateFile(RealDisk(), path)  # the next start
     assert (again.load(), again.is_guessed(), file.is_guessed()) == ({"a": 3}, True, True)
+    (tmp_path / "topics.json").write_text("broken again")
+    again.set_aside()
+    assert (tmp_path / "topics.json.damaged").read_text() == "broken topics.json", "what people had"
     (tmp_path / "topics.json.damaged").unlink()
     assert not again.is_guessed()
     assert not file.is_guessed()

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 import trio
 
 from storage_driver.record import MessageQueue
+from storage_driver.recovery import known_damage
 from storage_driver.store import open_store
 from tests.storage_driver.recovery.test_losing import config, fill
 
@@ -29,6 +31,20 @@ async def test_what_cannot_be_copied_aside_is_told(tmp_path: Path) -> None:
         (tmp_path / "quarantine").write_bytes(b"")
         await store._parts.damage.found(0, 100, "crc")
         assert "damaged bytes 0 to 100 of the log were not copied to quarantine/" in str(store.trouble)
+
+
+async def test_what_cannot_be_read_any_more_is_listed_without_a_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    await fill(tmp_path, 10)
+    async with open_store(config(tmp_path), now_ms=lambda: 1_700_000_000_000) as store:
+        monkeypatch.setattr(known_damage, "walk", gone)
+        await store._parts.damage.found(0, 100, "crc")
+        (found,) = store.losses.unacknowledged()
+        assert (found.ranges, found.messages) == ([(0, 100)], None)
 
 
 async def test_what_the_scrub_found_is_listed_by_queue_until_it_is_acknowledged(tmp_path: Path) -> None:

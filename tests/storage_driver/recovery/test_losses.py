@@ -76,6 +76,16 @@ def test_damage_is_one_entry_until_it_is_acknowledged_and_hides_no_loss(tmp_path
     assert [each.number for each in known.found] == [3], "the recovery has covered what was damaged"
 
 
+def test_all_are_acknowledged_also_when_an_older_one_has_grown(tmp_path: Path) -> None:
+    known = losses(tmp_path)
+    known.note_damage(damage(0))
+    known.note(loss(2, 500, 900, messages=4))
+    known.note_damage(damage(100))
+    assert [each.number for each in known.found] == [1, 2]
+    known.acknowledge(5)
+    assert losses(tmp_path).unacknowledged() == []
+
+
 def test_the_ranges_of_a_disk_that_falls_apart_have_a_bound() -> None:
     whole = damage(0)
     for number in range(1, MOST_RANGES + 5):

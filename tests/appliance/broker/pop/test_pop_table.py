@@ -132,15 +132,19 @@ async def test_an_ordered_take_stays_ordered_and_counts_on(anew: bool) -> None:
     assert (again.order, again.deliveries, left) == (True, 3, [0])
 
 
-async def test_what_was_acknowledged_in_order_behind_another_is_known_after_a_restart(anew: bool) -> None:
+@pytest.mark.parametrize(("whole", "behind"), [(True, {2: 4}), (False, {})])
+async def test_what_was_acknowledged_in_order_behind_another_comes_not_again_after_a_restart(
+    anew: bool, whole: bool, behind: dict[int, int]
+) -> None:
     bench = Bench()
     take = Take(bench.queue(), (0, 1, 2), NOW_MS, bench.table.due_in(0))
-    take.order, take.deliveries = True, 3
+    take.order, take.deliveries, take.whole = True, 3, whole
     bench.table.take(take, 3)
     for offset in (0, 2):
         bench.table.acknowledge((KEY, offset, NOW_MS))
+    assert bench.queue().behind == behind
     again = bench.restarted(anew=anew)
-    assert (again.queue().behind, again.state()) == ({2: 4}, [(KEY, 1, 3, [1])])
+    assert (again.queue().behind, again.state()) == ({}, [(KEY, 1, 3, [1])])
 
 
 async def test_limits_hold_for_a_queue_an_owner_and_all() -> None:

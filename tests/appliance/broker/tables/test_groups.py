@@ -70,6 +70,14 @@ def test_a_first_group_that_an_operator_changed_stays_changed() -> None:
     assert table.get("TOOLS_CONSUMER") == Group("TOOLS_CONSUMER", consume_enable=False)
 
 
+def test_attributes_that_were_kept_with_signs_or_are_no_texts_are_read() -> None:
+    rows = {"g": {"groupName": "g", "attributes": {"+priority.factor": 50, "-x": ""}}}
+    table = GroupTable(MemoryStateFile({"subscriptionGroupTable": rows}), now_ms=lambda: 1)
+    group = table.get("g")
+    assert group is not None
+    assert (group.attributes, group.priority_factor) == ({"priority.factor": "50"}, 50)
+
+
 @pytest.mark.parametrize("bits", [math.inf, "x", None, [1], {"T": "y"}])
 def test_damaged_bits_forbid_nothing_and_prevent_no_start(bits: object) -> None:
     stored = {"forbiddenTable": {"g": bits if isinstance(bits, dict) else {"T": bits}, "h": {"T": 4}}}
