@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from appliance.broker.publish.send_properties import priority_of
 from appliance.grpc.sent_messages import (
     BORN_HOST,
     DELIVER_MS,
     GROUP,
     HALF,
     KEYS,
-    PRIORITY,
     RESERVED,
     TAGS,
     TRACE_CONTEXT,
@@ -105,8 +105,7 @@ def _type_of(properties: Mapping[str, str]) -> int:
 
 def _priority_of(properties: Mapping[str, str]) -> int:
     """Return the priority of a message, -1 for none that a client could read: an int32."""
-    text = properties.get(PRIORITY, "")
-    priority = int(text) if text.isdecimal() and len(text) <= 10 else -1
+    priority = priority_of(properties)
     return priority if priority < 1 << 31 else -1
 
 

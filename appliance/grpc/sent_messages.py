@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from appliance.broker.publish.send_properties import PRIORITY
 from appliance.grpc.outcome import Rejection
 from netstack.grpc.v2.definition_pb2 import Code, Encoding, MessageType
 from storage_driver.record import TRANSACTION_PREPARED
@@ -24,7 +25,6 @@ HALF, IMMUNITY, DELIVER_MS, PRODUCER_GROUP = (
     *("TIMER_DELIVER_MS", "PGROUP"),
 )
 BORN_HOST, BORN_MS, TRACE_CONTEXT = "__BORNHOST", "BORN_TIMESTAMP", "TRACE_CONTEXT"
-PRIORITY = "_SYS_MSG_PRIORITY_"
 RESERVED = frozenset(
     """TRACE_ON MSG_REGION KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET
     BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME UNIQ_KEY MAX_RECONSUME_TIMES

@@ -6,7 +6,7 @@ Source: RocketMQ 4.9.8, 5.3 SendMessageProcessor; stored always, as 5.x does.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from typing import Final
 
@@ -89,18 +89,24 @@ class PropertyRules:
         properties.update(self.added)
 
 
+def priority_of(properties: Mapping[str, str]) -> int:
+    """Return the priority of a message, -1 for none."""
+    text = properties.get(PRIORITY, "")
+    return int(text) if text.isdecimal() and len(text) <= 10 else -1
+
+
 def queue_by_priority(properties: dict[str, str], queue_id: int, write_queues: int) -> int:
     """Return the queue of a message: by its priority if it is of no other kind, else its priority is taken away.
 
     Source: RocketMQ 5.5.0 SendMessageProcessor.sendMessage, TopicMessageType.parseFromMessageProperty.
     """
-    text = properties.get(PRIORITY, "")
-    if not (text.isdecimal() and len(text) <= 10):
+    priority = priority_of(properties)
+    if priority < 0:
         return queue_id
     if properties.get("TRAN_MSG") == "true" or not properties.keys().isdisjoint(_OTHER_KINDS):
         del properties[PRIORITY]
         return queue_id
-    return min(int(text), write_queues - 1)
+    return min(priority, write_queues - 1)
 
 
 def bare_key(text: str) -> str | None:
