@@ -3,7 +3,7 @@
 A change is answered once the table is on disk. Source: RocketMQ 4.9.8 AdminBrokerProcessor, ConsumerManageProcessor.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from appliance.broker.admin.query import subscription_body
@@ -79,33 +79,21 @@ class GroupAdmin:
         return self._put(request, SubscriptionGroupList.from_bytes(request.body).group_config_list)
 
     def _put(self, request: RemotingCommand, configs: Iterable[SubscriptionGroup]) -> Answer:
-        known = list(configs)
-        groups = [self._group_of(config) for config in known]
-        for group in groups:
+        groups = dict[str, Group]()
+        for config in configs:  # one may be in it twice
+            group = _group_of(config)
+            before = groups.get(group.name) or self._groups.get(group.name)
+            groups[group.name] = group._replace(attributes=_changed(before, group.attributes))
+        for group in groups.values():
             wrong = check_topic_name(group.name)
             if wrong:
                 raise Refused(ResponseCode.SYSTEM_ERROR, wrong.replace("topic", "group"))
             if not 0 <= group.retry_queues <= MOST_RETRY_QUEUES:
                 text = f"retryQueueNums is {group.retry_queues}, allowed 0..{MOST_RETRY_QUEUES}"
                 raise Refused(ResponseCode.SYSTEM_ERROR, text)
-        self._groups.check_room(group.name for group in groups)
-        marks = [self._groups.put(self._group_of(config)) for config in known]  # one may be in it twice
+        self._groups.check_room(groups)
+        marks = [self._groups.put(group) for group in groups.values()]
         return self._held(request, max(marks)) if marks else Reply(request.reply())
-
-    def _group_of(self, config: SubscriptionGroup) -> Group:
-        """Return the group that a tool describes; its attributes are changes to those that the group has."""
-        known, group = self._groups.get(config.group_name), _group_of(config)
-        attributes = dict(known.attributes) if known is not None else {}
-        for name, value in group.attributes.items():
-            if name.startswith("-"):
-                attributes.pop(name[1:], None)
-            else:
-                attributes[name.removeprefix("+")] = value
-        most = max(map(len, (*attributes, *attributes.values())), default=0)
-        if len(attributes) > MOST_ATTRIBUTES or most > MOST_ATTRIBUTE:
-            text = f"a group has at most {MOST_ATTRIBUTES} attributes of {MOST_ATTRIBUTE} characters"
-            raise Refused(ResponseCode.SYSTEM_ERROR, text)
-        return group._replace(attributes=attributes)
 
     def handle_delete(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """DELETE_SUBSCRIPTIONGROUP (207): a group that does not exist is deleted already."""
@@ -247,3 +235,18 @@ def _group_of(config: SubscriptionGroup) -> Group:
         consume_timeout_minutes=15 if config.consume_timeout_minute is None else config.consume_timeout_minute,
         attributes=dict(config.attributes or {}),
     )
+
+
+def _changed(before: Group | None, changes: Mapping[str, str]) -> dict[str, str]:
+    """Return the attributes of a group after changes from `+name`, `name` or `-name` to a value. Raises Refused."""
+    found = dict(before.attributes) if before is not None else {}
+    for name, value in changes.items():
+        if name.startswith("-"):
+            found.pop(name[1:], None)
+        else:
+            found[name.removeprefix("+")] = value
+    longest = max(map(len, (*found, *found.values())), default=0)
+    if len(found) > MOST_ATTRIBUTES or longest > MOST_ATTRIBUTE:
+        text = f"a group has at most {MOST_ATTRIBUTES} attributes of {MOST_ATTRIBUTE} characters"
+        raise Refused(ResponseCode.SYSTEM_ERROR, text)
+    return found

@@ -57,9 +57,7 @@ class PopQueue:
         self.floor = self.next = start
         self.in_flight: dict[int, Take | None] = {}  # offset -> take; None: its time is over and it has no new one yet
         self.again: dict[int, int] = {}  # offsets that come again in their place -> deliveries so far
-        self.behind: dict[
-            int, int
-        ] = {}  # of the newest take, acknowledged behind one that was not -> deliveries so far
+        self.behind: dict[int, int] = {}  # acknowledged behind one that was not, since the newest take -> deliveries
         self.copying: dict[int, CopyPlace] = {}  # expired offsets that are being stored again
         self.busy = False  # a receiver is reading
         self.attempt_id = ""  # of the newest ordered take
