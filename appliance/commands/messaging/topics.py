@@ -6,10 +6,8 @@ from typing import Any
 
 from appliance.commands.asking import FAILED, OK, Actions, is_system_topic, known, legal, put_done, run, show, stamp
 from appliance.commands.messaging.table_settings import (
-    ACKNOWLEDGE,
     NEW_QUEUES,
     PERMS,
-    TYPE,
     TYPES,
     asked_topic,
     attribute_changes,
@@ -69,14 +67,14 @@ async def list_topics(admin: Admin, arguments: argparse.Namespace) -> int:
             continue
         offsets = (await admin.topic_offsets(name)).values() if brokers else ()
         newest_ms = max((each.last_update_ms for each in offsets), default=0)
-        config = next(iter(brokers.values()))
+        said = topic_row(next(iter(brokers.values())))
         rows.append(
             {
                 "topic": name,
                 "brokers": len(brokers),
                 "queues": sum(each.read_queue_count for each in brokers.values()),
-                "perm": PERMS.get(config.perm & 6, str(config.perm)),
-                "type": topic_row(config)["type"],
+                "perm": said["perm"],
+                "type": said["type"],
                 "messages": sum(each.max_offset - each.min_offset for each in offsets),
                 "newest_ms": newest_ms,
                 "newest": stamp(newest_ms),
@@ -108,9 +106,9 @@ async def show_topic(admin: Admin, arguments: argparse.Namespace) -> int:
     heads = {"broker": "BROKER", "queue": "QUEUE", "first": "FIRST", "end": "END", "messages": "MESSAGES"}
     show(rows, {**heads, "newest": "NEWEST"}, as_json=arguments.json)
     if not arguments.json:
-        for title, name in (("type", TYPE), (ACKNOWLEDGE, ACKNOWLEDGE)):
-            if values := sorted({(each.attributes or {}).get(name, "") for each in configs.values()} - {""}):
-                print(f"\n{title}: {clean(', '.join(values))}")
+        for name in ("type", "acknowledge"):
+            if values := sorted({topic_row(config)[name] for config in configs.values()} - {""}):
+                print(f"\n{name}: {clean(', '.join(values))}")
         groups = await admin.groups_of(arguments.topic)
         print(f"\nconsumed by: {clean(', '.join(groups)) or 'no group yet'}")
     return OK
