@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -80,12 +80,16 @@ class ConditionWatch:
 
     def now(self) -> list[Condition]:
         """Return the conditions of the last look, and whether a group takes messages at this moment."""
-        told = self._looked.replication.told() if self._looked.replication is not None else {"role": ""}
+        told = self._told_of_copies()
         if told["role"] != "member":
             return self._found
         from appliance.health.member_conditions import quorum_conditions  # few boxes are members of a group
 
         return quorum_conditions(told, self._lasts(self._uptime_s())) + self._found
+
+    def _told_of_copies(self) -> Mapping[str, Any]:
+        """Return what the health object says of replication; a box without it has no role."""
+        return self._looked.replication.told() if self._looked.replication is not None else {"role": ""}
 
     def _lasts(self, now_s: float) -> Callable[[str, bool], float]:
         return lambda name, holds: self._memory.lasts(f"member:{name}", holds, now_s)
@@ -136,7 +140,7 @@ class ConditionWatch:
 
     def _follows(self) -> bool:
         """Return whether clients are at another box of a group."""
-        told = self._looked.replication.told() if self._looked.replication is not None else {"role": ""}
+        told = self._told_of_copies()
         return told["role"] == "member" and not told["serves"]
 
     def _space(self) -> SpaceSeen:
@@ -165,9 +169,9 @@ class ConditionWatch:
         return found + gap_conditions(gaps, self._looked.now_ms())
 
     def _replication(self, now_s: float) -> list[Condition]:
-        if self._looked.replication is None:
+        told = self._told_of_copies()
+        if not told["role"]:
             return []
-        told = self._looked.replication.told()
         if told["role"] == "member":
             from appliance.health.member_conditions import member_conditions  # few boxes are members of a group
 
