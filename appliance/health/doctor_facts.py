@@ -48,6 +48,7 @@ def gather(
         "space": lambda: space(there),
         "clock": clock,
         "watchdog": lambda: watchdog_driver(root / "sys/class/watchdog"),
+        "virtual": lambda: virtual(root),
         "slots": lambda: read_json(root / "opt/slots/state.json"),
         "images": lambda: read_json(root / "var/lib/rocketbox-images/state.json"),
         "boots_24h": lambda: boots_24h(data / "watchdog/boots.jsonl"),
@@ -144,6 +145,14 @@ def space(folder: Path) -> dict[str, float]:
 def clock() -> dict[str, Any]:
     now = time.gmtime()
     return {"wall": time.strftime("%Y-%m-%dT%H:%M:%SZ", now), "year": now.tm_year, "synchronised": clock_trusted()}
+
+
+def virtual(root: Path) -> bool:
+    """Return whether this is a virtual machine (the processor's flag `hypervisor`, x86; Xen) or a container."""
+    if any((root / name).exists() for name in ("run/.containerenv", ".dockerenv", "sys/hypervisor/type")):
+        return True
+    flags = [line for line in (root / "proc/cpuinfo").read_text().splitlines() if line.startswith("flags")]
+    return any("hypervisor" in line.split() for line in flags)
 
 
 def watchdog_driver(folder: Path) -> str | None:

@@ -58,6 +58,7 @@ CAUSES: list[tuple[str, dict[str, Any], str, str]] = [
     ("clock of 1970", {"clock": {"wall": "1970-01-01", "year": 1970, "synchronised": False}}, "D201", "error"),
     ("clock free running", {"clock": {"year": 2026, "synchronised": False}}, "D201", "warning"),
     ("no watchdog", {"watchdog": None}, "D202", "error"),
+    ("no watchdog in a virtual machine", {"watchdog": None, "virtual": True}, "D202", "warning"),
     ("softdog", {"watchdog": "Software Watchdog"}, "D202", "warning"),
     ("on trial", {"slots": {"active": "a", "trial": "b", "tries": 2}}, "D203", "warning"),
     (

@@ -18,6 +18,7 @@ from appliance.health.doctor_facts import (
     swap_bytes,
     sysctl,
     uplink,
+    virtual,
     watchdog_driver,
 )
 
@@ -100,6 +101,20 @@ def test_an_uplink_that_cannot_be_reached_says_why(tmp_path: Path) -> None:
     assert uplink("no.such.host.invalid:7000", tmp_path)["resolved"] is False
     found = uplink("127.0.0.1:1", tmp_path)
     assert (found["connected"], "refused" in found["error"].lower()) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("flags", "file", "expected"),
+    [("fpu sse2", None, False), ("fpu hypervisor", None, True), ("fpu", ".dockerenv", True)],
+)
+def test_a_virtual_machine_and_a_container_are_known(
+    tmp_path: Path, flags: str, file: str | None, expected: bool
+) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(f"model name\t: x\nflags\t\t: {flags}\n")
+    if file:
+        (tmp_path / file).touch()
+    assert virtual(tmp_path) is expected
 
 
 @pytest.mark.slow
