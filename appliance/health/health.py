@@ -143,11 +143,11 @@ class HealthBoard:
             self._changed = trio.Event()
 
     def _tell(self, *, looked: bool) -> None:
-        """Log what is newly wrong, and what no longer is; the watchdog itself tells why it starves.
+        """Log what is newly wrong, and what no longer is or is muted; the watchdog itself tells why it starves.
 
         looked: whether what an earlier board told would be seen by now if it still were.
         """
-        reasons = self.conditions()[1]
+        _, reasons, muted = self._now()
         starving = self._verdict.reasons if self._verdict and not self._verdict.feed else ()
         told_elsewhere = {of_watchdog(reason).key for reason in starving}
         for each in reasons:
@@ -156,8 +156,9 @@ class HealthBoard:
                 LOG.warning("event=%s code=%s condition=%s text=%r next_step=%r", *words)
         now = {each.key for each in reasons}
         self._carried = set() if looked else self._carried - now
+        quiet = {each.key for each in muted}
         for key in sorted(self._said - now - self._carried):
-            LOG.info("event=over condition=%s", key)
+            LOG.info("event=%s condition=%s", "muted" if key in quiet else "over", key)
         self._said &= self._carried
         self._said |= now
 

@@ -99,6 +99,27 @@ async def test_what_goes_wrong_is_logged_when_it_begins_and_when_it_is_over(
     ]
 
 
+async def test_a_condition_that_is_muted_is_not_told_to_be_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    muted = list[Condition]()
+    one = HealthBoard(
+        tmp_path / "health.json",
+        lambda: Release("1.4.0", "a", True),
+        NOTE,
+        sources=(lambda: [UPLINK],),
+        split=lambda found: ([each for each in found if each not in muted], list(muted)),
+    )
+    with caplog.at_level("INFO"):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.run)
+            await trio.sleep(40)
+            muted.append(UPLINK)
+            await trio.sleep(15)
+            nursery.cancel_scope.cancel()
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["event=degraded", "event=muted"]
+
+
 async def test_what_one_board_told_the_next_one_knows_and_tells_when_it_is_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
