@@ -1,6 +1,7 @@
 """What a message costs in processor time, of two commits in turns: the figure that holds on a busy machine.
 
-python tests/bench/bench_cost.py [--load sends] [--against COMMIT] [--rounds 5] [--most 1.02]; exit 1 above `--most`.
+python tests/bench/bench_cost.py [--load sends] [--against COMMIT] [--rounds 5] [--most 1.02]; exit 1 where the ratios
+of the medians and of the least are above `--most`, after up to three times the rounds.
 
 A box of each commit runs as a process of its own and takes the same requests from one raw client; its processor time
 comes from /proc. It grows when others share the processor, so the time of a million additions is told beside it.
@@ -36,6 +37,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WARM_UP, COUNTED, CONNECTIONS, TOGETHER, QUEUES = 8_000, 40_000, 4, 64, 4
 MORE = 4  # times as many messages where several come in one request
 SHORTER = 5  # the load that waits for the disk at each step
+TRIES = 3  # as many rounds again, where the figures are above the limit: a busy machine passes, a slower box does not
 IN_BATCH, IN_PULL = 50, 32  # messages
 LOADS = ("sends", "batches", "pulls", "backlog", "waits")
 
@@ -219,30 +221,38 @@ def with_library(tree: Path) -> Path:
     return tree
 
 
+def ratios(costs: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return the ratios of the medians and of the least, the first one's by the second one's."""
+    ours, theirs = costs
+    return statistics.median(ours) / statistics.median(theirs), min(ours) / min(theirs)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Processor time of a request, of two commits in turns.")
     parser.add_argument("--load", choices=LOADS, default="sends")
     parser.add_argument("--against", metavar="COMMIT", help="compare with this commit")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--most", type=float, help="the largest ratio of the medians that is good")
+    parser.add_argument("--most", type=float, help="the largest ratio that is good, of the medians or of the least")
     given = parser.parse_args(arguments)
     load = Load(given.load)
     trees = {"this tree": ROOT} | ({given.against: with_library(checked_out(given.against))} if given.against else {})
     costs: dict[str, list[float]] = {name: [] for name in trees}
-    paces = []
-    for _ in range(given.rounds):
-        for name, tree in trees.items():
-            costs[name].append(cost_us(tree, load))
-            paces.append(pace_ms())
+    paces, good = [], False
+    limit = given.most if given.against else None
+    for _ in range(TRIES if limit is not None else 1):
+        for _ in range(given.rounds):
+            for name, tree in trees.items():
+                costs[name].append(cost_us(tree, load))
+                paces.append(pace_ms())
+        if good := limit is None or min(ratios(list(costs.values()))) <= limit:
+            break
     for name, values in costs.items():
-        print(f"{name}: median {statistics.median(values):.2f} us, least {min(values):.2f} us, of {given.rounds}")
+        print(f"{name}: median {statistics.median(values):.2f} us, least {min(values):.2f} us, of {len(values)}")
     print(f"a million additions: median {statistics.median(paces):.0f} ms, least {min(paces):.0f} ms")
-    if not given.against:
-        return 0
-    medians = [statistics.median(values) for values in costs.values()]
-    ratio = medians[0] / medians[1]
-    print(f"ratio of the medians {ratio:.3f}, of the least {min(costs['this tree']) / min(costs[given.against]):.3f}")
-    return 1 if given.most is not None and ratio > given.most else 0
+    if given.against:
+        of_medians, of_least = ratios(list(costs.values()))
+        print(f"ratio of the medians {of_medians:.3f}, of the least {of_least:.3f}")
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
