@@ -66,13 +66,18 @@ def gather(
             "certificates": lambda: certificates([data / "tls", root / "etc/rocketbox/tls", config.uplink.certs]),
             "uplink": lambda: uplink(config.uplink.gateway, data),
         }
-    facts = {}
+    facts = _read(sources)
+    facts["life_years"] = life_years(facts.get("wear"))
+    return facts
+
+
+def _read(sources: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
     for name, source in sources.items():
         try:
             facts[name] = source()
         except (OSError, ValueError, KeyError, IndexError, subprocess.SubprocessError) as exc:
             facts.setdefault("unread", []).append(f"{name}: {exc}")
-    facts["life_years"] = life_years(facts.get("wear"))
     return facts
 
 
