@@ -1,7 +1,7 @@
 """Apache's own integration tests, its module `test`, run against boxes; writes docs/apache-tests.md.
 
     make apache-tests SOURCES=…/rocketmq      a clone of github.com/apache/rocketmq
-    make apache-tests SOURCES=…/rocketmq ARGS='--versions 4.9.7 --only Order'      a part, without the page
+    make apache-tests SOURCES=…/rocketmq ARGS='--versions 4.9.7 --only Order Batch'      a part, without the page
 
 The tests start their brokers in their own process. Here the classes that do so are replaced by those of
 tests/interop/apache/, which name boxes that run already; apache_sources.py has all other changes. Each class has a Java
@@ -73,7 +73,7 @@ def main() -> int:
     parser.add_argument("sources", type=Path, help="a clone of github.com/apache/rocketmq, or its git folder")
     parser.add_argument("--versions", nargs="+", choices=MODULES, default=list(MODULES), help="of Apache's tests")
     parser.add_argument("--ref", help="another commit of the sources than each version's own")
-    parser.add_argument("--only", default="", help="a part of the names of classes; then no page is written")
+    parser.add_argument("--only", nargs="+", default=[], help="parts of the names of classes; then no page is written")
     parser.add_argument("--beside", type=int, default=3, help="classes that run at once (3)")
     parser.add_argument("--report", type=Path, help="write the page there")
     options = parser.parse_args()
@@ -86,12 +86,13 @@ def main() -> int:
     return 0 if all(each.found for each in ran) else 1
 
 
-def tested(module: Module, sources: Path, only: str, beside: int) -> Ran:
-    """Run the tests of a module, and those that failed once more."""
+def tested(module: Module, sources: Path, only: list[str], beside: int) -> Ran:
+    """Run the tests of a module, or those of classes so named in part, and those that failed once more."""
     folder = BUILD / module.version
     folder.mkdir(parents=True)
     path, names = prepared(module, sources, folder)
-    names = sorted((name for name in names if only in name), key=lambda name: not any(slow in name for slow in SLOWEST))
+    names = [name for name in names if not only or any(part in name for part in only)]
+    names.sort(key=lambda name: not any(slow in name for slow in SLOWEST))
     with boxes(module.brokers, folder, GRPC, PULLS) as properties, ThreadPoolExecutor(beside) as pool:
         java = Java(path, properties, folder)
         first = [each for found in pool.map(lambda name: run(java, name), names) for each in found]
