@@ -174,7 +174,7 @@ bench: .venv/java/.ready compiled
 
 # docs/interop.md anew, from what the clients on this machine do.
 interop: .venv/java/.ready compiled
-	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs --soak -m feature tests/interop --interop-table docs/interop.md $(ARGS)
+	@mkdir -p .build/tmp; $(IN) $(PY) -m pytest -rs --soak -m feature $(LANES) tests/interop --interop-table docs/interop.md $(ARGS)
 
 # Apache's own integration tests against boxes, an hour; SOURCES: a clone of github.com/apache/rocketmq.
 apache-tests: .venv/java/.ready compiled

@@ -23,7 +23,7 @@ from tests.interop.programs import (
     rust5_program,
 )
 from tests.interop.served import APACHE, GrpcBox, Served
-from tests.interop.table import Verdicts, write_table
+from tests.interop.table import FAILS, Seen, table_of
 
 QUICK_CHECKS = "[broker]\ntransaction_timeout_s = 1\ntransaction_check_s = 2\n"
 JAVA_VERSIONS = tuple(os.environ.get("INTEROP_JAVA", "4.9.7 5.5.0").split())
@@ -164,7 +164,7 @@ def go5() -> Program:
     return _program(go5_program)
 
 
-_verdicts: pytest.StashKey[Verdicts] = pytest.StashKey()
+_seen: list[Seen] = []
 
 
 @pytest.hookimpl(wrapper=True)
@@ -178,11 +178,17 @@ def pytest_runtest_makereport(
     again = report.failed and getattr(item, "execution_count", 2) == 1 and item.get_closest_marker("flaky") is not None
     if mark is not None and of_a_box and not again and (report.when == "call" or report.outcome != "passed"):
         client = mark.kwargs.get("client") or f"Java {params.get('jvm', params.get('version', JAVA_VERSIONS[0]))}"
-        outcome = {"passed": "works", "failed": "**fails**"}.get(report.outcome, "not tried")
-        verdicts = item.config.stash.setdefault(_verdicts, {})
-        if verdicts.get((client, mark.args[0])) != "**fails**":
-            verdicts[client, mark.args[0]] = outcome
+        outcome = {"passed": "works", "failed": FAILS}.get(report.outcome, "not tried")
+        seen = Seen(item.location[0], item.location[1] or 0, client, mark.args[0], outcome)
+        report.user_properties.append(("seen", tuple(seen)))
     return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Collect the verdicts where the table is written, also those of workers."""
+    for name, value in report.user_properties:
+        if name == "seen" and isinstance(value, tuple | list):
+            _seen.append(Seen(*value))
 
 
 def _params_of(item: pytest.Item) -> dict[str, str]:
@@ -191,6 +197,6 @@ def _params_of(item: pytest.Item) -> dict[str, str]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    file, verdicts = session.config.getoption("--interop-table"), session.config.stash.get(_verdicts, {})
-    if file and verdicts:
-        write_table(Path(file), verdicts)
+    file = session.config.getoption("--interop-table")
+    if file and _seen and not hasattr(session.config, "workerinput"):
+        Path(file).write_text(table_of(_seen))

@@ -1,6 +1,7 @@
 """docs/interop.md: which client was seen to do what, written by the run that saw it."""
 
-from pathlib import Path
+from collections.abc import Iterable
+from typing import NamedTuple
 
 HEAD = """# Tested features of stock clients
 
@@ -8,14 +9,28 @@ Written by `make interop`, which runs unmodified clients against a box; nothing 
 test passed, at its second try at the latest. *Not tried*: the machine that ran the tests lacked a tool.
 
 """
-Verdicts = dict[tuple[str, str], str]
-"""(client, feature) → what was seen."""
+FAILS = "**fails**"
 
 
-def write_table(file: Path, verdicts: Verdicts) -> None:
-    """Write one row per feature and one column per client."""
+class Seen(NamedTuple):
+    """What became of one test: where it stands, whose feature it tried, its verdict."""
+
+    file: str
+    line: int
+    client: str
+    feature: str
+    verdict: str
+
+
+def table_of(seen: Iterable[Seen]) -> str:
+    """Return the page: one row per feature in the order of the tests, one column per client; one failure is one."""
+    rows = sorted(seen)
+    verdicts = dict[tuple[str, str], str]()
+    for each in rows:
+        if verdicts.get((each.client, each.feature)) != FAILS:
+            verdicts[each.client, each.feature] = each.verdict
     clients = sorted({client for client, _ in verdicts})
-    features = list(dict.fromkeys(feature for _, feature in verdicts))
-    rows = [["Feature", *clients], ["---"] * (len(clients) + 1)]
-    rows += [[feature, *(verdicts.get((client, feature), "") for client in clients)] for feature in features]
-    file.write_text(HEAD + "".join("| " + " | ".join(row) + " |\n" for row in rows))
+    features = dict.fromkeys(each.feature for each in rows)
+    lines = [["Feature", *clients], ["---"] * (len(clients) + 1)]
+    lines += [[feature, *(verdicts.get((client, feature), "") for client in clients)] for feature in features]
+    return HEAD + "".join("| " + " | ".join(line) + " |\n" for line in lines)
