@@ -56,16 +56,27 @@ class Consumers:
         """Make a consumer known with its subscriptions. Raises Rejection, Refused."""
         group = group_of(settings.subscription.group)
         session.require(Need(ResourceKind.GROUP, group, Perm.SUB))
-        wanted = tuple(self._subscription(session, each) for each in settings.subscription.subscriptions)
+        entries = settings.subscription.subscriptions
+        wanted = tuple(found for each in entries if (found := self._subscription(session, each)) is not None)
         self._groups.find(group, session.remote[0])
         joining = Joining(group, _TYPES[settings.client_type], "CLUSTERING", "CONSUME_FROM_LAST_OFFSET", wanted)
         member = session.member(self._now_ms())
         self._clients.consumer_joined(session, member, joining)
 
-    def _subscription(self, session: ClientSession, entry: Any) -> Subscription:
+    def _subscription(self, session: ClientSession, entry: Any) -> Subscription | None:
+        """Return what a consumer subscribes to, None where its SQL is refused. Raises Rejection.
+
+        Then its receives from that topic are, as by Apache's proxy: clients whose settings are refused do not start,
+        and Python's waits for ever.
+        """
         topic = topic_of(entry.topic)
         session.require(of_topic(topic, Perm.SUB))
-        return self._parsed(topic, entry.expression)
+        try:
+            return self._parsed(topic, entry.expression)
+        except Rejection:
+            if entry.expression.type == FilterType.SQL:
+                return None
+            raise
 
     def complete(self, settings: Settings) -> None:
         """Add to a consumer's settings what the box has to say."""

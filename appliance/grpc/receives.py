@@ -112,15 +112,12 @@ class Receives:
 
     def _asked(self, session: ClientSession, call: Call, request: Any) -> _Asked:
         """Return what a request wants. Raises Rejection, Refused."""
-        if session.settings is None:
-            raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
-        if not session.settings.consumes:
-            raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, "the settings of this client are those of a producer")
         topic_name, group_name = topic_of(request.message_queue.topic), group_of(request.group)
         poll_s = polling_s(request, call.deadline - trio.current_time(), self._rules.min_poll_s)
         invisible_ms = _invisible_ms(request, self._rules.min_invisible_ms)
         topic, group = self._consumers.receiver(session, group_name, topic_name)
         subscription, kept = self._consumers.filter(topic_name, request.filter_expression)
+        _check_role(session)  # last: whose settings were refused is told why
         self._filters.check(kept)
         accepts = kept.accepts if kept.is_small else self._filters.enter(kept)
         wanted = PopRequest(
@@ -219,6 +216,13 @@ class Receives:
 
     async def _say(self, call: Call, status: Status) -> None:
         await call.send(ReceiveMessageResponse(status=status).SerializeToString(), _now(), last=True)
+
+
+def _check_role(session: ClientSession) -> None:
+    if session.settings is None:
+        raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
+    if not session.settings.consumes:
+        raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, "the settings of this client are those of a producer")
 
 
 def _now() -> bytes:

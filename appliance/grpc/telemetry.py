@@ -74,8 +74,16 @@ class ClientStreams:
                 session.stream = None
 
     async def _take(self, call: Call, stream: ClientStream) -> bool:
-        """Take the client's next command, False where there is none. It is not kept while the next is waited for."""
-        answer = self._answer(call, stream, await call.receive())
+        """Take the client's next command, False where there is none. It is not kept while the next is waited for.
+
+        A refusal is told before the stream ends with it: Node's client waits for an answer to its settings for ever.
+        Raises CallFailed.
+        """
+        try:
+            answer = self._answer(call, stream, await call.receive())
+        except (Rejection, Refused) as exc:
+            await self._send(call, TelemetryCommand(status=status_of(exc)).SerializeToString())
+            raise _failed(exc) from exc
         if answer:
             await self._send(call, answer)
         return answer is not None
@@ -96,11 +104,12 @@ class ClientStreams:
             raise CallFailed(GrpcStatus.CANCELLED, f"the client did not read its settings for {UNREAD_S:g} s")
 
     def _answer(self, call: Call, stream: ClientStream, raw: bytes | None) -> bytes | None:
+        """Return the answer to a command, None where there is no command. Raises Rejection, Refused, CallFailed."""
         if raw is None:
             return None
         check_command(raw)
         command = decoded(TelemetryCommand, raw)
-        session = stream.session = self._session(call)
+        session = stream.session = self._sessions.of(call)
         if command.WhichOneof("command") != "settings":
             stream.reported(command)
             return b""
@@ -108,23 +117,17 @@ class ClientStreams:
         session.stream, stream.fifo = stream, in_force.subscription.fifo
         return bytes(TelemetryCommand(status=ok(), settings=in_force).SerializeToString())
 
-    def _session(self, call: Call) -> ClientSession:
-        try:
-            return self._sessions.of(call)
-        except Rejection as exc:
-            raise _failed(exc) from exc
-
     def _settle(self, session: ClientSession, given: Settings) -> Settings:
-        """Take up a client's settings and return those in force. Raises CallFailed."""
+        """Take up a client's settings and return those in force. Raises Rejection, Refused."""
         known = session.settings is not None
         try:
             check_settings(given)
             self._sessions.settle(session, KeptSettings(given))
             self._join(session, given)
-        except (Rejection, Refused) as exc:
+        except (Rejection, Refused):
             if not known:
                 session.left()
-            raise _failed(exc) from exc
+            raise
         return self._in_force(given)
 
     def _join(self, session: ClientSession, settings: Settings) -> None:

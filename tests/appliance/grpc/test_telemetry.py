@@ -1,11 +1,13 @@
 """The stream of a client: settings in, settings in force out; heartbeats and leave of known clients alone."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from appliance.grpc import telemetry
 from appliance.grpc.outcome import Rejection
+from appliance.grpc.settings_waits import SettingsWaits
 from appliance.grpc.telemetry import check_settings
 from netstack.grpc.v2 import definition_pb2, service_pb2
 from tests.appliance.grpc.asking import (
@@ -84,13 +86,47 @@ async def test_a_newer_stream_of_a_client_outlives_the_older(tmp_path: Path) -> 
         assert (await client.ask("Heartbeat", HEARTBEAT)).status.code == Code.OK
 
 
-async def test_settings_without_a_role_end_the_stream(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "code", "text"),
+    [
+        (definition_pb2.Settings(), Code.BAD_REQUEST, "no publishing or subscription data"),
+        (consumer_settings("a b", "T"), Code.ILLEGAL_CONSUMER_GROUP, "is not a name"),
+        (consumer_settings("G", "T", tags="||"), Code.ILLEGAL_FILTER_EXPRESSION, "has no tag"),
+    ],
+    ids=["no role", "group", "tags"],
+)
+async def test_settings_that_are_refused_get_the_code_and_end_the_stream(
+    tmp_path: Path, settings: Any, code: int, text: str
+) -> None:
     async with grpc_box(tmp_path) as (_, port), asking(port) as client:
-        number = await client.telemetry(definition_pb2.Settings())
+        number = await client.telemetry(settings)
         outcome = client.client.calls[number]
         await outcome.ended.wait()
-        assert outcome.status == 3
-        assert "no publishing or subscription data" in outcome.text
+        (told,) = await client.told(number, 1)
+        assert (told.status.code, told.WhichOneof("command"), outcome.status) == (code, None, 3)
+        assert text in told.status.message
+        assert text in outcome.text
+
+
+async def test_a_receive_says_why_settings_were_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SettingsWaits.wait, "__defaults__", (0.05,))
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+        await client.client.calls[await client.telemetry(consumer_settings("G", "T", tags="||"))].ended.wait()
+        status, _ = await client.receive(receiving("G", "T", tags="||"))
+        assert status.code == Code.ILLEGAL_FILTER_EXPRESSION
+
+
+async def test_a_consumer_with_sql_that_does_not_compile_starts_and_its_receives_are_refused(tmp_path: Path) -> None:
+    settings = consumer_settings("G", "T", "U")
+    settings.subscription.subscriptions[0].expression.type = definition_pb2.FilterType.SQL
+    settings.subscription.subscriptions[0].expression.expression = "a >"
+    async with grpc_box(tmp_path, topics=("T", "U")) as (_, port), asking(port) as client:
+        (answer,) = await client.told(await client.telemetry(settings), 1)
+        assert (answer.status.code, len(answer.settings.subscription.subscriptions)) == (Code.OK, 2)
+        status, _ = await client.receive(receiving("G", "T", tags="a >", kind=definition_pb2.FilterType.SQL))
+        assert status.code == Code.ILLEGAL_FILTER_EXPRESSION
+        await client.ask("SendMessage", sending(message("U")))
+        assert len((await client.receive(receiving("G", "U")))[1]) == 1
 
 
 async def test_large_settings_that_nobody_reads_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
