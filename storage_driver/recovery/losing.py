@@ -1,9 +1,11 @@
 """Losses that one recovery finds: listed before they are covered, counted at the end."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from storage_driver.queues.consume_queue import ConsumeQueue
-from storage_driver.recovery.losses import MOST_REASONS, Loss, Losses, counted, merged
+from storage_driver.record import DispatchEntry, MessageQueue
+from storage_driver.recovery.losses import MOST_RANGES, MOST_REASONS, Loss, Losses, counted, merged
 from storage_driver.recovery.lost_numbers import LostNumbers
 from storage_driver.recovery.witnesses import Witnesses
 
@@ -36,6 +38,18 @@ class Losing:
         """Count the lost messages below a log offset that the queues have: no record tells of them. Raises OSError."""
         for queue in queues:
             self.numbers.whole(queue, below)
+
+    def misnumbered(self, entries: Iterable[DispatchEntry]) -> list[str]:
+        """List records that their queues do not give out, their numbers being damaged; return why. Raises OSError."""
+        known = [span for loss in self._losses.found for span in loss.ranges]
+        fresh = [each for each in entries if not any(low <= each.log_offset < high for low, high in known)]
+        fresh = fresh[:MOST_RANGES]
+        ranges = merged((each.log_offset, each.log_offset + each.size) for each in fresh)
+        reasons = [f"number {each.queue_offset} at {each.log_offset} does not follow in its queue" for each in fresh]
+        if fresh:
+            damage = Loss(0, self._now_ms, ranges, reasons[:MOST_REASONS], {}, damaged=True)
+            self._losses.note_damage(counted(damage, Counter(MessageQueue(*each[2:4]) for each in fresh)))
+        return reasons
 
     def finish(self) -> Loss | None:
         """Return the loss with what was counted, None when nothing is lost. Raises OSError."""

@@ -20,6 +20,7 @@ from storage_driver.record import (
 )
 from storage_driver.recovery.lost_numbers import LostNumbers
 from storage_driver.recovery.noted_queues import NotedQueues
+from storage_driver.recovery.odd_numbers import HeldRecord, OddNumbers, is_right
 from storage_driver.recovery.queue_ends import QueueEnds
 from storage_driver.recovery.recovered_files import RecoveredFiles
 
@@ -46,6 +47,7 @@ class QueueRecovery:
         self.rebuilt = 0
         self.damaged_bytes = 0  # of the log, found by the scan so far
         self.noted, self._ends = NotedQueues(), QueueEnds(disk, files, segments)
+        self.odd = OddNumbers()
         self.files = RecoveredFiles(disk, root, files)
         self._fresh: set[MessageQueue] = set()  # queues whose first scanned record has not been seen
         self._broken: set[MessageQueue] = set()
@@ -147,21 +149,58 @@ class QueueRecovery:
     def _take(self, entry: DispatchEntry, size: int, code: int) -> None:
         key = MessageQueue(entry.topic, entry.queue_id)
         self._look_at(key)
-        queue = self.queues.get(key)
-        if queue is None:
+        if key not in self.queues:
             try:
-                queue = self.queues[key] = ConsumeQueue(key, encode_topic(entry.topic))
+                self.queues[key] = ConsumeQueue(key, encode_topic(entry.topic))
             except MessageIllegal:
                 return
             self._fresh.add(key)
+        self._settle(key, entry.queue_offset)
+        if key in self._broken:
+            return
+        if entry.queue_offset == (self._expected(key) or 0):
+            self._place(key, entry, size, code)
+        else:
+            self.odd.hold(key, HeldRecord(entry, size, code))
+
+    def _expected(self, key: MessageQueue) -> int | None:
+        """Return the number that the next record of a queue has, None where the log begins with it."""
+        queue = self.queues[key]
+        return None if self._ends.whole_log and queue.first_file is None and key in self._fresh else queue.visible
+
+    def _settle(self, key: MessageQueue, following: int | None) -> None:
+        """Place the record that is held of a queue, or a hole for it when its number is wrong."""
+        held = self.odd.take(key)
+        if held is None or key in self._broken:  # a rebuild sees it again
+            return
+        expected = self._expected(key)
+        if is_right(held.entry, expected, following):
+            self._place(key, *held)
+        elif (number := self._misnumbered(key, held.entry, expected, following)) is not None:
+            self._place(key, held.entry._replace(queue_offset=number), HOLE_SIZE, 0)
+
+    def _misnumbered(
+        self, key: MessageQueue, entry: DispatchEntry, expected: int | None, following: int | None
+    ) -> int | None:
+        """Note a record whose number is wrong; return the number that stays used for it, None when nobody knows."""
+        if expected is None and following:
+            expected = following - 1
+        self.odd.wrong.append(entry)
+        return expected
+
+    def _settle_all(self) -> None:
+        for key in self.odd.keys():
+            self._settle(key, None)
+
+    def _place(self, key: MessageQueue, entry: DispatchEntry, size: int, code: int) -> None:
+        queue = self.queues[key]
         if key in self._fresh:
             self._fresh.discard(key)
             if self._ends.whole_log and queue.first_file is None:
                 queue.visible = queue.written = entry.queue_offset  # what was before has left the log
-            elif self._is_gap(queue, entry.queue_offset) and not self._ends.whole_log and key not in self._broken:
+            elif self._is_gap(queue, entry.queue_offset) and not self._ends.whole_log:
                 self._break(key, f"ends at {queue.visible}, the log continues at {entry.queue_offset}")
-        if key in self._broken:
-            return
+                return
         if entry.queue_offset < queue.visible:
             if entry.queue_offset:
                 self._break(key, f"ends at {queue.visible}, the log continues at {entry.queue_offset}")
@@ -183,6 +222,7 @@ class QueueRecovery:
 
         One entry alone must be that of the first lost record, else it is ignored as garbage.
         """
+        self._settle_all()
         trusted, broken = self.noted.trusted, self._broken
         asked = [queue for key, queue in self.queues.items() if key not in trusted and key not in broken]
         said = [(first, at, count) for first, at, count in (self.lost.beyond(q, end, most) for q in asked) if count]
@@ -192,6 +232,7 @@ class QueueRecovery:
 
     def finish(self, end: int, damaged: list[tuple[int, int]]) -> None:
         """Write what is missing, cut what is after, rebuild broken queues from the log."""
+        self._settle_all()
         for key in list(self.noted.trusted) if damaged else ():
             self._look_at(key)  # an entry after the end may stand for a message that was lost
         if self._broken:
@@ -251,8 +292,9 @@ class QueueRecovery:
                 key = MessageQueue(item.topic, item.queue_id)
                 if key not in self._broken or not is_queued(item.sys_flag) or is_filler(item):
                     continue
-                self._rebuild_entry(self.queues[key], item, first=key in waiting)
-                waiting.discard(key)
+                self._rebuild_next(key, item, waiting)
+        for key in self.odd.keys():
+            self._settle_rebuilt(key, None, waiting)
         for key in self._broken:
             queue, noted_end = self.queues[key], self.noted.end_of(key)
             self.lost.add(key, noted_end - queue.visible)
@@ -260,6 +302,28 @@ class QueueRecovery:
                 queue.visible = queue.written = noted_end - 1  # nothing of it is left in the log
             queue.skip_to(noted_end)  # numbers of messages that the log has lost stay used
         self.rebuilt = len(self._broken)
+
+    def _rebuild_next(self, key: MessageQueue, item: DispatchEntry, waiting: set[MessageQueue]) -> None:
+        self._settle_rebuilt(key, item.queue_offset, waiting)
+        if item.queue_offset == (0 if key in waiting else self.queues[key].visible):
+            self._rebuild_entry(self.queues[key], item, first=key in waiting)
+            waiting.discard(key)
+        else:
+            self.odd.hold(key, HeldRecord(item, item.size, 0))
+
+    def _settle_rebuilt(self, key: MessageQueue, following: int | None, waiting: set[MessageQueue]) -> None:
+        held, queue = self.odd.take(key), self.queues[key]
+        if held is None:
+            return
+        expected = None if key in waiting else queue.visible
+        if is_right(held.entry, expected, following):
+            self._rebuild_entry(queue, held.entry, first=key in waiting)
+            waiting.discard(key)
+        elif (number := self._misnumbered(key, held.entry, expected, following)) is not None:
+            if key in waiting:
+                queue.visible = queue.written = number
+            queue.add(number, held.entry.log_offset, HOLE_SIZE, 0)
+            waiting.discard(key)
 
     def _rebuild_entry(self, queue: ConsumeQueue, item: DispatchEntry, *, first: bool) -> None:
         if first:

@@ -98,11 +98,13 @@ class Recovery:
         end = self._scan(segments, start, queues)
         segments = [segment for segment in segments if segment.base <= end]
         queues.finish(end, [(damage.start, damage.end) for damage in verdict.quarantined])
+        misnumbered = self._losing.misnumbered(queues.odd.wrong)
+        verdict.reasons += misnumbered
         verdict.lost = self._losing.finish()
         verdict.queues_rebuilt, verdict.queues_cut = queues.rebuilt, queues.files.cut
         self._sync(queues)
         verdict.end, verdict.scanned_from, verdict.scanned_bytes = end, start, end - start
-        verdict.judge()
+        verdict.judge(salvaged=bool(misnumbered))
         verdict.seconds = time.perf_counter() - began
         return Recovered(
             segments,

@@ -35,11 +35,11 @@ class RecoveryVerdict:
         self.reasons: list[str] = []
         self.seconds = 0.0
 
-    def judge(self) -> None:
-        """Set the verdict from what was found."""
+    def judge(self, *, salvaged: bool = False) -> None:
+        """Set the verdict from what was found; salvaged: not every record is in its queue."""
         if self.lost is not None:
             self.verdict = "lost"
-        elif self.quarantined or self.foreign_records:
+        elif salvaged or self.quarantined or self.foreign_records:
             self.verdict = "salvaged"
         elif self.queues_rebuilt or self.moved:
             self.verdict = "repaired"

@@ -13,6 +13,7 @@ from storage_driver.errors import StoreRefused
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE, HOLE_SIZE
 from storage_driver.record import Message, MessageQueue, encode_host
 from storage_driver.recovery import queue_recovery
+from storage_driver.recovery.losses import Losses
 from storage_driver.recovery.opening import open_folder
 from storage_driver.recovery.recovery import Recovered
 from storage_driver.store import MessageStore, open_store
@@ -171,6 +172,36 @@ async def test_after_any_harm_to_its_files_a_queue_is_what_the_log_says_and_the_
     assert all("consumequeue/U" not in reason for reason in found.verdict.reasons)
     again = box.start()
     assert (again.verdict.queues_rebuilt, again.verdict.queues_cut) == (0, 0), "put right once and for all"
+
+
+def the_whole_log_is_scanned(box: Box) -> None:
+    box.forget_position()
+
+
+def a_backup_was_restored(box: Box) -> None:
+    box.forget_position()
+    box.disk.remove_folder(ROOT / "consumequeue")
+
+
+@pytest.mark.parametrize("before", [the_whole_log_is_scanned, a_backup_was_restored, all_of_the_folder_is_gone])
+@pytest.mark.parametrize("bit", [0, 4, 10, 21, 40, 62, 63])
+async def test_one_wrong_bit_of_a_number_in_the_log_costs_that_message_alone(
+    before: Callable[[Box], None], bit: int
+) -> None:
+    for victim in (0, 5, 16, 23):
+        box = Box()
+        await box.fill()
+        before(box)
+        box.scribble(
+            f"{ROOT}/commitlog/{0:020d}", box.places[T][victim] + 20, (victim ^ 1 << bit).to_bytes(8, "big")
+        )
+        found, losses = box.start(), Losses(box.disk, ROOT)
+        assert (found.queues[T].next_offset, found.queues[T].visible) == (25, 25)
+        assert [size == HOLE_SIZE for _, size, _ in box.entries(T)[:25]] == [n == victim for n in range(25)]
+        assert box.is_right(U)
+        losses.load()
+        assert [(loss.damaged, loss.messages, loss.queues) for loss in losses.found] == [(True, 1, [("T", 0, 1)])]
+        assert found.verdict.verdict == "salvaged"
 
 
 @pytest.mark.parametrize("table_is_old", [False, True])
