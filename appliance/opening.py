@@ -15,8 +15,9 @@ from appliance.configuration.settings import Config
 from appliance.ports import Ports
 from appliance.supervision import Supervision
 from netstack.serving.addresses import host_port
-from storage_driver.errors import StoreUnwritable
+from storage_driver.errors import StoreRefused, StoreUnwritable
 from storage_driver.files.disk import Disk, RealDisk
+from storage_driver.files.layout_repair import is_segment_name
 from storage_driver.files.memory_layer import MemoryLayer
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import encode_host
@@ -59,6 +60,32 @@ def forgotten(done: int, total: int) -> None:
     """Nobody is told how far the recovery is."""
 
 
+def refuse_apache_folder(data: Path) -> None:
+    """Raise StoreRefused for a data folder that is itself the store of another broker, before anything is written.
+
+    A box would not see its messages. A folder in which a box has served stays as it is.
+    """
+    if is_foreign_store(data) and not (data / "store").exists():
+        above = data.absolute().parent / f"{data.absolute().name}-box"
+        raise StoreRefused(
+            f"{data} is the store of an Apache broker (it has commitlog/), a box looks for its own in {data}/store: "
+            f"stop that broker, back the folder up, then `mkdir {above}; mv {data} {above}/store` and serve with "
+            f"--data {above}; or choose another folder"
+        )
+
+
+def is_foreign_store(root: Path) -> bool:
+    """Tell whether another broker than a box made the store in a folder. Blocks. Raises OSError."""
+    log = root / "commitlog"
+    return log.is_dir() and not (root / "rocketbox").exists() and any(is_segment_name(p.name) for p in log.iterdir())
+
+
+def _told_foreign(root: Path) -> None:
+    text = "event=store_taken_over folder=%s reason='an Apache broker made it' next_step=%r"
+    step = "what is in it is served; keep that broker off it while the box runs; see docs/operate.md"
+    log.warning(text, root, step)
+
+
 @asynccontextmanager
 async def open_box_store(
     context: ServeContext, arrivals: Arrivals
@@ -79,6 +106,9 @@ async def open_box_store(
         progress=supervision.recovering if supervision else forgotten,
         others=receipts,
     )
+    root = context.data / "store"
+    if await trio.to_thread.run_sync(is_foreign_store, root):
+        _told_foreign(root)
     async with AsyncExitStack() as stack:
         disk: Disk = RealDisk() if reason is None else MemoryLayer()
         try:

@@ -36,7 +36,7 @@ class OddNumbers:
         """Return the record that is held of a queue, and hold it no longer."""
         return self._held.pop(key, None) if self._held else None
 
-    def keys(self) -> list[MessageQueue]:
+    def queues(self) -> list[MessageQueue]:
         """Return the queues of which a record is held."""
         return list(self._held)
 

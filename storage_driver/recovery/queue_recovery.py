@@ -189,7 +189,7 @@ class QueueRecovery:
         return expected
 
     def _settle_all(self) -> None:
-        for key in self.odd.keys():
+        for key in self.odd.queues():
             self._settle(key, None)
 
     def _place(self, key: MessageQueue, entry: DispatchEntry, size: int, code: int) -> None:
@@ -293,7 +293,7 @@ class QueueRecovery:
                 if key not in self._broken or not is_queued(item.sys_flag) or is_filler(item):
                     continue
                 self._rebuild_next(key, item, waiting)
-        for key in self.odd.keys():
+        for key in self.odd.queues():
             self._settle_rebuilt(key, None, waiting)
         for key in self._broken:
             queue, noted_end = self.queues[key], self.noted.end_of(key)

@@ -17,6 +17,7 @@ from appliance.commands.box.config import with_value
 from appliance.commands.box.serve import announce
 from appliance.serve import Ready
 from netstack.serving.channel import open_channel
+from storage_driver.testing import V1
 from tests.appliance.box import messages_of, pull, send
 
 ROOT = Path(__file__).parent.parent.parent
@@ -124,6 +125,23 @@ def test_a_data_folder_in_use_is_75(tmp_path: Path) -> None:
     assert "in use by another broker" in error
     first.terminate()
     first.communicate(timeout=60)
+
+
+@pytest.mark.slow
+def test_an_apache_store_is_75_as_data_folder_and_told_when_it_is_taken_over(tmp_path: Path) -> None:
+    log = tmp_path / "store" / "commitlog"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}").write_bytes(V1.ljust(1 << 20, b"\0"))
+    refused = serve(tmp_path / "store")
+    _, error = refused.communicate(timeout=60)
+    assert refused.returncode == 75
+    assert "is the store of an Apache broker" in error
+    assert os.listdir(tmp_path / "store") == ["commitlog"]
+    taken = serve(tmp_path)
+    assert READY.fullmatch(first_line(taken))
+    taken.terminate()
+    _, error = taken.communicate(timeout=60)
+    assert "event=store_taken_over" in error
 
 
 @pytest.mark.slow

@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from appliance.access.guard import make_guard
 from appliance.configuration.config import load_config
-from appliance.opening import ServeContext, never
+from appliance.opening import ServeContext, is_foreign_store, never, refuse_apache_folder
 from appliance.ports import open_ports
+from storage_driver.errors import StoreRefused
 from storage_driver.record import encode_host
 from tests.appliance.box import FACTS
 from tests.waiting import Clock
@@ -25,3 +28,28 @@ async def test_a_box_without_systemd_keeps_its_sockets_in_the_data_folder(tmp_pa
 
 def test_while_a_box_starts_nothing_is_deleted() -> None:
     assert not never(0, 1 << 60)
+
+
+def apache_store(root: Path) -> None:
+    (root / "commitlog").mkdir(parents=True)
+    (root / "commitlog" / f"{0:020d}").write_bytes(bytes(4096))
+    (root / "checkpoint").write_bytes(bytes(4096))
+
+
+def test_a_folder_that_is_an_apache_store_itself_is_refused_with_the_way_to_take_it_over(tmp_path: Path) -> None:
+    data = tmp_path / "apache"
+    apache_store(data)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(StoreRefused, match=f"mv {data} {data}-box/store"):
+        refuse_apache_folder(data)
+    assert sorted(tmp_path.rglob("*")) == before
+    (data / "store").mkdir()
+    refuse_apache_folder(data)  # a box has served from it
+    refuse_apache_folder(tmp_path / "new")
+
+
+def test_a_store_is_anothers_until_a_box_has_opened_it(tmp_path: Path) -> None:
+    apache_store(tmp_path)
+    assert is_foreign_store(tmp_path)
+    (tmp_path / "rocketbox").mkdir()
+    assert not is_foreign_store(tmp_path)

@@ -50,4 +50,4 @@ def test_each_queue_has_one_record_held() -> None:
     odd, key, other = OddNumbers(), MessageQueue("T", 0), MessageQueue("T", 1)
     held = HeldRecord(entry(9), 100, 0)
     odd.hold(key, held)
-    assert (odd.keys(), odd.take(other), odd.take(key), odd.take(key)) == ([key], None, held, None)
+    assert (odd.queues(), odd.take(other), odd.take(key), odd.take(key)) == ([key], None, held, None)

@@ -192,9 +192,7 @@ async def test_one_wrong_bit_of_a_number_in_the_log_costs_that_message_alone(
         box = Box()
         await box.fill()
         before(box)
-        box.scribble(
-            f"{ROOT}/commitlog/{0:020d}", box.places[T][victim] + 20, (victim ^ 1 << bit).to_bytes(8, "big")
-        )
+        box.scribble(f"{ROOT}/commitlog/{0:020d}", box.places[T][victim] + 20, (victim ^ 1 << bit).to_bytes(8, "big"))
         found, losses = box.start(), Losses(box.disk, ROOT)
         assert (found.queues[T].next_offset, found.queues[T].visible) == (25, 25)
         assert [size == HOLE_SIZE for _, size, _ in box.entries(T)[:25]] == [n == victim for n in range(25)]
