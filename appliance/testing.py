@@ -14,6 +14,7 @@ from netstack.wire.command import RemotingCommand, decode_command
 from netstack.wire.conversation import Answer, AsyncReply, DeferredReply, Reply
 from netstack.wire.frame import FrameDecoder
 from storage_driver.config import StoreConfig
+from storage_driver.files.disk import Disk
 from storage_driver.index.index_file import IndexSize
 from storage_driver.log.clock import wall_ms as wall_ms
 from storage_driver.log.marks import reached
@@ -163,6 +164,7 @@ async def small_store(
     delays_ms: tuple[int, ...] = DELAY_LEVELS_MS,
     now_ms: Callable[[], int] = wall_ms,
     keep_ms: int = DAY_MS,
+    disk: Disk | None = None,
 ) -> AsyncIterator[SmallStore]:
     """Open a real store in a folder."""
     arrivals: list[Arrivals] = []
@@ -182,7 +184,7 @@ async def small_store(
         delays_ms=delays_ms,
         retention=RetentionRules(keep_ms),
     )
-    async with open_store(config, now_ms=now_ms, arrived=arrived) as store:
+    async with open_store(config, now_ms=now_ms, arrived=arrived, disk=disk) as store:
         arrivals.append(Arrivals(1000, store.max_offset))
         yield SmallStore(store, arrivals[0])
 

@@ -1,5 +1,7 @@
 """Errors of the store. Each has its facts as attributes; the text names the next step if there is one."""
 
+import errno
+
 ENDED = "this box stops or changes its role: the change may be on disk or not, try again"
 
 
@@ -13,6 +15,14 @@ class RecordDamaged(StorageError):
     def __init__(self, at: int, reason: str) -> None:
         super().__init__(f"no intact record at {at}: {reason}")
         self.at, self.reason = at, reason
+
+
+class UnreadableRecord(OSError):
+    """The disk gives back an error in place of one record, EIO, and not wrong bytes."""
+
+    def __init__(self, log_offset: int, size: int, cause: OSError) -> None:
+        super().__init__(errno.EIO, f"record at {log_offset}: {cause.strerror}")
+        self.log_offset, self.size = log_offset, size
 
 
 class MessageIllegal(StorageError):

@@ -2,17 +2,20 @@
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from errno import EIO
 from functools import partial
 
 import trio
 
+from storage_driver.bad_sectors import BadSectors
 from storage_driver.config import StoreConfig
+from storage_driver.errors import UnreadableRecord
 from storage_driver.files.disk import Disk
 from storage_driver.index.index_file import Index
 from storage_driver.log.clock import pieces
 from storage_driver.log.commit_log import CommitLog
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, QueueFiles
-from storage_driver.reader import ColdSource, HotSource, first_from, lowest, nearest, read_record
+from storage_driver.reader import ColdSource, HotSource, first_from, lowest, nearest, read_log, read_record
 from storage_driver.reading import FoundStatus, ReadRequest, ReadResult, SuspectEntry, WouldBlock, collect, edge
 from storage_driver.record import MessageQueue, index_keys, parse_record
 from storage_driver.recovery.known_damage import KnownDamage
@@ -42,6 +45,7 @@ class Lookup:
         self._config, self._disk, self._log, self._queues, self._index = config, disk, log, queues, index
         self._boundaries, self._damage = boundaries, damage
         self._mend = mend
+        self.bad_sectors = BadSectors(log, damage)
         self._threads = trio.CapacityLimiter(config.cold_readers)
         self._hot_bytes = config.hot_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 40 // 100
 
@@ -89,6 +93,9 @@ class Lookup:
         while len(mended) < MOST_MENDED:
             try:
                 return await self._read(found, wanted, doubt=True)
+            except UnreadableRecord as failed:
+                if not await self.bad_sectors.gives_up(failed, wanted.queue):
+                    raise
             except SuspectEntry as doubtful:
                 if doubtful.number in mended:
                     break  # nothing of it is left, or its queue goes
@@ -119,12 +126,24 @@ class Lookup:
         files = QueueFiles(
             self._disk, self._config.root, file_entries=self._config.queue_file_entries, most_open=4, read_only=True
         )
-        return ColdSource(tuple(self._log.segments), files, queue)
+        return ColdSource(tuple(self._log.segments), files, queue, self.bad_sectors.given_up)
 
     async def record_at(self, log_offset: int, size: int | None) -> bytes | None:
         """Return the whole record that begins there, None when there is none. Raises OSError."""
         segments, committed = tuple(self._log.segments), self._log.committed
         return await trio.to_thread.run_sync(read_record, segments, log_offset, size, committed, limiter=self._threads)
+
+    async def record_of(self, queue: MessageQueue, log_offset: int, size: int) -> bytes:
+        """Return the bytes of a record of a queue, none where the disk does not give it back. Raises OSError."""
+        segments = tuple(self._log.segments)
+        try:
+            found = await trio.to_thread.run_sync(read_log, segments, log_offset, size, limiter=self._threads)
+        except OSError as exc:
+            failed = UnreadableRecord(log_offset, size, exc)
+            if exc.errno != EIO or not await self.bad_sectors.gives_up(failed, queue):
+                raise
+            return b""
+        return found or b""
 
     async def longest_kept(self, base: int, end: int) -> int:
         """Return the longest age of the topics that have entries for a range of the log, 0 when none. Raises OSError.

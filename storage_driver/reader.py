@@ -1,13 +1,14 @@
 """Reading for consumers: from memory and page cache within the loop, from the disk in a bounded thread."""
 
 import bisect
-from collections.abc import Callable, Sequence
+import errno
+from collections.abc import Callable, Container, Sequence
 from typing import Final
 
-from storage_driver.errors import RecordDamaged
+from storage_driver.errors import RecordDamaged, UnreadableRecord
 from storage_driver.log.commit_log import CommitLog
 from storage_driver.log.segment import Segment
-from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, QueueFiles
+from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE, HOLE_SIZE, ConsumeQueue, QueueFiles
 from storage_driver.reading import WouldBlock
 from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, parse_record, stored_ms_of
 
@@ -85,22 +86,34 @@ def _scattered(places: list[tuple[int, int]], target: memoryview) -> list[memory
 class ColdSource:
     """A snapshot of one queue and the log for a thread; checks the body CRC of what it reads."""
 
-    def __init__(self, segments: Sequence[Segment], files: QueueFiles, queue: ConsumeQueue) -> None:
+    def __init__(
+        self, segments: Sequence[Segment], files: QueueFiles, queue: ConsumeQueue, given_up: Container[int] = ()
+    ) -> None:
+        """given_up: log offsets of records that the disk does not give back; their entries count as holes."""
         self.damaged: list[tuple[int, int, str]] = []  # log ranges that the disk no longer gives back intact, why
         self.last_read = -1  # highest log offset read
         self.files, self.most_between = files, 0
-        self._segments, self._key = segments, queue.key
+        self._segments, self._key, self._given_up = segments, queue.key, given_up
         self._alone = -1
         self._held, self._written = queue.waiting(), queue.written
 
     def entries(self, queue_offset: int, count: int) -> bytes:
         if queue_offset >= self._written:
             at = (queue_offset - self._written) * ENTRY_BYTES
-            return self._held[at : at + count * ENTRY_BYTES]
-        return self.files.read(self._key, queue_offset, min(count, self._written - queue_offset))
+            raw = self._held[at : at + count * ENTRY_BYTES]
+        else:
+            raw = self.files.read(self._key, queue_offset, min(count, self._written - queue_offset))
+        return with_holes(raw, self._given_up) if self._given_up else raw
 
     def records(self, places: list[tuple[int, int]], total: int) -> bytes | None:
-        return self.log(places[0][0], total)
+        try:
+            return self.log(places[0][0], total)
+        except OSError as exc:
+            if exc.errno != errno.EIO:
+                raise
+            if len(places) > 1:
+                return None  # each is asked for alone next
+            raise UnreadableRecord(*places[0], exc) from exc
 
     def log(self, log_offset: int, count: int) -> bytes | None:
         """Return whole records that follow one another, None when they are gone or damaged. Raises OSError."""
@@ -129,6 +142,12 @@ class ColdSource:
             return None
         head = read_log(self._segments, log_offset, HEAD_BYTES)
         return stored_ms_of(head) if head is not None and len(head) == HEAD_BYTES else None
+
+
+def with_holes(entries: bytes, given_up: Container[int]) -> bytes:
+    """Return entries with holes in place of those that lead to these log offsets."""
+    whole = entries[: len(entries) - len(entries) % ENTRY_BYTES]
+    return b"".join(HOLE if row[0] in given_up else ENTRY.pack(*row) for row in ENTRY.iter_unpack(whole))
 
 
 def segment_at(segments: Sequence[Segment], log_offset: int) -> Segment | None:

@@ -251,6 +251,10 @@ class MessageStore:
         """Return the whole record that begins there, None when there is none. Raises OSError."""
         return await self._lookup.record_at(log_offset, size)
 
+    async def record_of(self, queue: MessageQueue, log_offset: int, size: int) -> bytes:
+        """Return the bytes of a record of a queue, none where the disk does not give it back. Raises OSError."""
+        return await self._lookup.record_of(queue, log_offset, size)
+
     async def offset_by_time(self, queue: MessageQueue, time_ms: int, *, boundary: str = "nearest") -> int:
         """Return the message stored nearest to a time; "lower": first not before it, "upper": last not after it."""
         return await self._lookup.offset_by_time(queue, time_ms, boundary)

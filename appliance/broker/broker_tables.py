@@ -1,5 +1,6 @@
 """The state of one broker: loaded from its files before the handlers are made over it."""
 
+import logging
 import time
 from collections.abc import Callable
 
@@ -27,6 +28,7 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
 
 Clock = Callable[[], int]
+log = logging.getLogger("appliance.broker")
 
 
 class BrokerTables(NamedTuple):
@@ -104,5 +106,9 @@ async def rebuild_dedup(tables: BrokerTables, store: MessageStore, *, now_ms: Cl
     if not tables.dedup.enabled:
         return
     since_ms = now_ms() - int(tables.dedup.keep_s * 1000)
-    found = await trio.to_thread.run_sync(recent_messages, store, since_ms)
+    try:
+        found = await trio.to_thread.run_sync(recent_messages, store, since_ms)
+    except OSError as exc:  # a bad sector: what is sent again is stored twice at worst
+        log.error("event=dedup_not_rebuilt reason=%r", str(exc))
+        return
     tables.dedup.rebuild(found, age_s=lambda message: (now_ms() - message.stored_ms) / 1000)

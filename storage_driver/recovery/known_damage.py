@@ -31,8 +31,11 @@ class KnownDamage:
         self._note_trouble = note_trouble
         self._thread = trio.CapacityLimiter(1)
 
-    async def found(self, start: int, end: int, reason: str) -> None:
-        """Note a damaged range, copy its bytes to quarantine/ and list what it was, once."""
+    async def found(self, start: int, end: int, reason: str, queue: MessageQueue | None = None) -> None:
+        """Note a damaged range, copy its bytes to quarantine/ and list what it was, once.
+
+        queue: that of the message, where the range cannot be read.
+        """
         if any(a <= start < b for a, b, _ in self.ranges):
             return
         self.ranges.append((start, end, reason))
@@ -43,16 +46,17 @@ class KnownDamage:
             except OSError as exc:
                 self._note_trouble(f"damaged bytes {start} to {end} of the log were not copied to quarantine/: {exc}")
             try:
-                await trio.to_thread.run_sync(self._list, segment, start, end, reason, limiter=self._thread)
+                span = (start, end)
+                await trio.to_thread.run_sync(self._list, segment, span, reason, queue, limiter=self._thread)
             except OSError as exc:
                 self._note_trouble(f"damaged bytes {start} to {end} of the log are not in losses.json: {exc}")
 
-    def _list(self, segment: Segment, start: int, end: int, reason: str) -> None:
+    def _list(self, segment: Segment, span: tuple[int, int], reason: str, queue: MessageQueue | None) -> None:
         try:
-            lost = messages_in(segment, start, end)
+            lost = messages_in(segment, *span)
         except OSError:  # a sector that gave wrong bytes before gives none now
-            lost = Counter()
-        damage = Loss(0, self._now_ms(), [(start, end)], [reason], {}, damaged=True)
+            lost = Counter([queue] if queue is not None else [])
+        damage = Loss(0, self._now_ms(), [span], [reason], {}, damaged=True)
         self._losses.note_damage(counted(damage, lost) if lost else damage)
 
 

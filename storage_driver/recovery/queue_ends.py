@@ -1,5 +1,6 @@
 """Where a queue's files end below the restart position, confirmed by the log's records."""
 
+import errno
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -96,6 +97,10 @@ class QueueEnds:
             entry = parse_record(segment.file.read(size, log_offset - segment.base), 0, log_offset, check_crc=False)
         except RecordDamaged:
             return self._is_lost(segment, log_offset)
+        except OSError as exc:
+            if exc.errno != errno.EIO:
+                raise
+            return True  # a bad sector says nothing against the entry; its readers hear of it
         return is_filler(entry) or (entry.topic, entry.queue_id, entry.queue_offset) == (*key, number)
 
     def _is_lost(self, segment: Segment, log_offset: int) -> bool:

@@ -87,7 +87,11 @@ class Scrub:
             return
         start = self.at
         entries: list[DispatchEntry] = []
-        to, bad = await trio.to_thread.run_sync(check_piece, segment, start, end, entries, limiter=self._thread)
+        try:
+            to, bad = await trio.to_thread.run_sync(check_piece, segment, start, end, entries, limiter=self._thread)
+        except OSError:
+            self.at = segment.end  # a bad sector must not end the check of all behind it
+            raise
         self.at = to  # a round and `whole` may run at a time: a damaged range ends where this piece does
         await self._flusher.heal(entries)
         self.checked_bytes += to - start

@@ -5,6 +5,7 @@ are written once their record is durable, a run begins at a synced end, a receip
 power cut makes one of them reach behind the log. What has no checksum counts only where it is consistent with itself.
 """
 
+import errno
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -68,10 +69,15 @@ def whole_from(segments: Sequence[Segment], start: int, last_record: int) -> int
     last_record: where the newest record that is known of begins, so that little must be read to see it.
     """
     at = next((number for number, s in enumerate(segments) if s.base < start <= s.end), None)
-    if at is None or _leads_to(segments[at], start, last_record):
-        return start
-    while at > 0 and not _leads_to(segments[at - 1], segments[at].base, -1):
-        at -= 1
+    try:
+        if at is None or _leads_to(segments[at], start, last_record):
+            return start
+        while at > 0 and not _leads_to(segments[at - 1], segments[at].base, -1):
+            at -= 1
+    except OSError as exc:
+        if exc.errno != errno.EIO:
+            raise
+        return start  # a bad sector below says nothing against it
     return segments[at].base
 
 

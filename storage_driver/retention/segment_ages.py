@@ -62,7 +62,10 @@ class SegmentAges:
         if known is None:
             known = now_ms
             for behind in segments[at + 1 :]:
-                head = await trio.to_thread.run_sync(behind.file.read, HEAD_BYTES, 0, limiter=self._one_thread)
+                try:
+                    head = await trio.to_thread.run_sync(behind.file.read, HEAD_BYTES, 0, limiter=self._one_thread)
+                except OSError:  # a bad sector: the others must go in time all the same
+                    continue
                 if len(head) == HEAD_BYTES and BLANK.unpack_from(head)[1] in (MAGIC_V1, MAGIC_V2):
                     known = stored_ms_of(head)
                     break

@@ -17,6 +17,7 @@ from appliance.broker.transactions.half_messages import TransactionEnds, Transac
 from appliance.testing import STORE_HOST, FakePeer, MemoryStateFile, SmallStore, answered, small_store, wall_ms
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import RemotingCommand, request
+from storage_driver.files.disk import Disk
 from storage_driver.interfaces import Marks
 from storage_driver.store import AppendResult
 from tests.waiting import until
@@ -80,9 +81,13 @@ def acknowledging(store: Marks) -> SendAcknowledging:
 
 @asynccontextmanager
 async def bench(
-    folder: Path, rules: TransactionRules = NEVER, offsets: MemoryStateFile | None = None
+    folder: Path,
+    rules: TransactionRules = NEVER,
+    offsets: MemoryStateFile | None = None,
+    *,
+    disk: Disk | None = None,
 ) -> AsyncIterator[Bench]:
-    async with small_store(folder) as small, trio.open_nursery() as nursery:
+    async with small_store(folder, disk=disk) as small, trio.open_nursery() as nursery:
         table = OffsetTable(offsets or MemoryStateFile())
         transactions = TransactionEnds(
             rules,

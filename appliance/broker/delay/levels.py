@@ -12,7 +12,16 @@ from typing import Protocol
 
 import trio
 
-from appliance.broker.delay.redelivery import draft_of, park, put_patiently, records_in, rest_after, unpark, wait_kept
+from appliance.broker.delay.redelivery import (
+    draft_of,
+    park,
+    put_patiently,
+    records_in,
+    rest_after,
+    rest_after_read,
+    unpark,
+    wait_kept,
+)
 from appliance.broker.intake import DELAY, MessageDraft
 from appliance.broker.tables.arrivals import Arrivals, QueuePosition
 from appliance.broker.tables.saving import SharedSave, TableFile, load_table, period_of, rows_of
@@ -137,15 +146,14 @@ class DelayLevels:
 
     async def _run_level(self, level: int) -> None:
         queue = _queue(level)
-        low, high = self._store.min_offset(queue), self._store.max_offset(queue)
-        self._note_lost(level, self._offsets.get(level, low), low)
-        self._move(level, min(max(self._offsets.get(level, 0), low), high))
-        found = await self._store.read(queue, self._offsets[level], max_count=1, max_bytes=1)
-        first = next(records_in(found.chunks), None)
-        self._floors[level] = first.log_offset if first is not None else self._store.first
         while True:
             try:
+                if level not in self._floors:
+                    self._floors[level] = await self._begin(level, queue)
                 due_ms = await self._deliver_due(level, queue)
+            except OSError as exc:
+                await rest_after_read(exc, "delayed_delivery")
+                continue
             except LogFailed as exc:
                 await rest_after(exc, "delayed_delivery", self._store)
                 continue
@@ -153,6 +161,15 @@ class DelayLevels:
                 await self._arrivals.wait_match([QueuePosition(queue, self._offsets[level])], group="", timeout_s=inf)
             else:
                 await trio.sleep(min(max(due_ms - self._now_ms(), 0) / 1000, CLOCK_STEP_S))
+
+    async def _begin(self, level: int, queue: MessageQueue) -> int:
+        """Set where a level is within what its queue has; return its floor. Raises OSError."""
+        low, high = self._store.min_offset(queue), self._store.max_offset(queue)
+        self._note_lost(level, self._offsets.get(level, low), low)
+        self._move(level, min(max(self._offsets.get(level, 0), low), high))
+        found = await self._store.read(queue, self._offsets[level], max_count=1, max_bytes=1)
+        first = next(records_in(found.chunks), None)
+        return first.log_offset if first is not None else self._store.first
 
     async def _deliver_due(self, level: int, queue: MessageQueue) -> int | None:
         """Deliver what is due at the head of a level; return when the next one is, None when there is none."""

@@ -88,3 +88,9 @@ async def rest_after(failure: LogFailed, what: str, store: MarkedAppending) -> N
     else:
         log.error("event=%s_stopped reason=%r", what, failure.reason)
         await trio.sleep_forever()
+
+
+async def rest_after_read(failure: OSError, what: str) -> None:
+    """Wait a moment after a read that failed: the store gives a record up that the disk does not give back."""
+    log.error("event=%s_waits reason=%r", what, str(failure))
+    await trio.sleep(RETRY_S)

@@ -276,7 +276,10 @@ class Timers:
         """Read a batch in one thread call: a call for each message costs twenty times as much."""
         if not entries:
             return []
-        return await trio.to_thread.run_sync(lambda: [self._store.read_log(e.log_offset, e.size) for e in entries])
+        try:
+            return await trio.to_thread.run_sync(lambda: [self._store.read_log(e.log_offset, e.size) for e in entries])
+        except OSError:  # of one of them; it must not keep the others
+            return [await self._store.record_of(QUEUE, entry.log_offset, entry.size) for entry in entries]
 
     async def _deliver(self, entry: TimerEntry, record: bytes) -> int:
         """Store one message where it belongs; return the log offset after it, 0 when it is lost."""

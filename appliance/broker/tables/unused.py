@@ -36,7 +36,10 @@ class Unused:
         """Delete what is unused, until cancelled."""
         while True:
             await trio.sleep(EVERY_S)
-            self.delete_now()
+            try:
+                self.delete_now()
+            except OSError as exc:  # whether a topic has messages cannot be read
+                log.error("event=unused_not_looked_at reason=%r", str(exc))
 
     def delete_now(self) -> list[str]:
         """Delete what is unused now; return the names."""

@@ -13,7 +13,15 @@ from functools import partial
 
 import trio
 
-from appliance.broker.delay.redelivery import REAL_QUEUE, REAL_TOPIC, draft_of, put_patiently, records_in, rest_after
+from appliance.broker.delay.redelivery import (
+    REAL_QUEUE,
+    REAL_TOPIC,
+    draft_of,
+    put_patiently,
+    records_in,
+    rest_after,
+    rest_after_read,
+)
 from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.topics import CHECKED_TOO_OFTEN_TOPIC
 from appliance.broker.transactions.half_messages import (
@@ -84,8 +92,7 @@ class TransactionChecks:
 
     async def run(self) -> None:
         """Learn what is open, then check until cancelled."""
-        await self._transactions.recover()
-        await self._find_oldest()
+        await self._learn()
         if self._store.has_queue(GIVEN_UP_QUEUE):  # of a broker that did not make its topic, or was killed before
             self._make_topic(CHECKED_TOO_OFTEN_TOPIC)
         try:
@@ -97,6 +104,17 @@ class TransactionChecks:
         except* LogFailed as failures:
             await rest_after(_first(failures), "transaction_checks", self._store)
 
+    async def _learn(self) -> None:
+        """Learn what is open; one bad sector must not end the broker."""
+        while True:
+            try:
+                await self._transactions.recover()
+                await self._find_oldest()
+            except OSError as exc:
+                await rest_after_read(exc, "transaction_checks")
+            else:
+                return
+
     async def _advance_often(self) -> None:
         while True:
             await trio.sleep(ADVANCE_S if self._table.base < self._store.max_offset(HALF_QUEUE) else REST_S)
@@ -105,7 +123,10 @@ class TransactionChecks:
             except StorageError:
                 continue  # owed until the disk takes it; senders hear of it at each request
             self._transactions.advance()
-            await self._find_oldest()
+            try:
+                await self._find_oldest()
+            except OSError as exc:
+                await rest_after_read(exc, "transaction_checks")
 
     async def _find_oldest(self) -> None:
         base = self._table.base
@@ -121,7 +142,7 @@ class TransactionChecks:
     async def _guarded_round(self) -> None:
         try:
             await self._round()
-        except (Busy, Full, LogFailed) as exc:
+        except (Busy, Full, LogFailed, OSError) as exc:
             if self._store.failure is not None:
                 raise
             log.warning("event=transaction_checks_postponed reason=%r", str(exc))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from appliance.broker.broker_tables import make_tables
+from appliance.broker.broker_tables import make_tables, rebuild_dedup
 from appliance.configuration.config import load_config
 from appliance.testing import small_store, wall_ms
 from storage_driver.files.disk import RealDisk
@@ -10,6 +10,7 @@ from storage_driver.files.journal_file import JournalFile
 from storage_driver.files.state_file import StateFile
 from storage_driver.record import Message
 from tests.appliance.box import FACTS
+from tests.bad_disk import BadDisk
 from tests.storage_driver.test_store import HOST
 
 
@@ -40,3 +41,17 @@ async def test_topics_that_the_log_has_since_and_the_files_do_not_are_made_again
         assert found is not None
         assert found.read_queues == 4
         assert again.topics.get("RBX_STATE") is None
+
+
+async def test_a_bad_sector_among_the_newest_messages_keeps_no_box_from_serving(tmp_path: Path) -> None:
+    config, disk = load_config("[box]\nname = 'box'\n", source="test", facts=FACTS), BadDisk()
+    async with small_store(tmp_path, disk=disk) as small:
+        placed = small.store.put(Message("T", 0, b"x", b"UNIQ_KEY\x01K", 0, 0, 1, HOST))
+        await small.store.wait_committed(placed.end)
+        tables = make_tables(config, small.store, small.arrivals, now_ms=wall_ms)
+        disk.bad[f"{0:020d}"] = [(0, 1)]
+        await rebuild_dedup(tables, small.store, now_ms=wall_ms)
+        assert len(tables.dedup) == 0
+        disk.bad.clear()
+        await rebuild_dedup(tables, small.store, now_ms=wall_ms)
+        assert len(tables.dedup) == 1

@@ -8,10 +8,14 @@ import pytest
 import trio
 
 from appliance.broker.delay import levels as delay
+from appliance.broker.delay import redelivery
 from appliance.broker.delay.levels import DelayLevels, parse_levels
 from appliance.broker.intake import Intake, MessageDraft
 from appliance.testing import STORE_HOST, MemoryStateFile, NoStats, SmallStore, small_store, wall_ms
 from netstack.errors import Refused
+from storage_driver import bad_sectors
+from storage_driver.record import MessageQueue
+from tests.bad_disk import BadDisk
 from tests.waiting import Clock, until
 
 LEVELS_MS = (40, 80, 60_000)
@@ -137,4 +141,24 @@ async def test_a_level_made_shorter_sends_nothing_early_that_rests_already(tmp_p
         nursery.start_soon(levels.run)
         (message,) = await bench.wait_for("T", 1, 2)
         assert message.stored_ms >= placed.stored_ms + 120
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_record_that_the_disk_does_not_give_back_ends_nothing_and_keeps_no_other_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bad_sectors, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(redelivery, "RETRY_S", 0.01)
+    disk, file = BadDisk(), MemoryStateFile()
+    async with small_store(tmp_path, delays_ms=LEVELS_MS, disk=disk) as small, trio.open_nursery() as nursery:
+        levels = DelayLevels(small.store, small.arrivals, file, LEVELS_MS, stats=NoStats(), now_ms=wall_ms)
+        intake = Intake(small.store, [levels.divert])
+        placed = [intake.put(draft(b"%d" % number, DELAY="1")) for number in range(3)]
+        await small.store.wait_committed(placed[-1].end)
+        disk.bad[f"{0:020d}"] = [(placed[0].log_offset, placed[0].log_offset + 1)]
+        nursery.start_soon(levels.run)
+        while small.store.max_offset(MessageQueue("T", 2)) < 2:
+            await small.store.prove()
+            await trio.sleep(0.02)
+        assert [message.body for message in await small.all("T", 2)] == [b"1", b"2"]
         nursery.cancel_scope.cancel()

@@ -18,9 +18,12 @@ from appliance.testing import STORE_HOST, FakePeer, MemoryStateFile, NoStats, Sm
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import request
+from storage_driver import bad_sectors
 from storage_driver.errors import Full
+from storage_driver.files.disk import Disk
 from storage_driver.record import Message, MessageQueue, StoredMessage
 from storage_driver.store import AppendResult
+from tests.bad_disk import BadDisk
 from tests.waiting import Clock, until
 
 
@@ -72,8 +75,10 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(folder: Path, clock: Callable[[], int], *, run: bool = True) -> AsyncIterator[Bench]:
-    async with small_store(folder, now_ms=clock) as small, trio.open_nursery() as nursery:
+async def bench(
+    folder: Path, clock: Callable[[], int], *, run: bool = True, disk: Disk | None = None
+) -> AsyncIterator[Bench]:
+    async with small_store(folder, now_ms=clock, disk=disk) as small, trio.open_nursery() as nursery:
         found = Bench(small, clock)
         if run:
             nursery.start_soon(found.timers.run)
@@ -402,3 +407,23 @@ async def test_an_error_of_the_disk_makes_deliveries_late_and_a_lost_run_is_sort
             nursery.cancel_scope.cancel()
         assert bodies == {b"0", b"1", b"2", b"3", b"4"}
         assert list(failures) == []
+
+
+async def test_a_record_that_the_disk_does_not_give_back_keeps_no_other_waiting(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bad_sectors, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(timers, "RETRY_S", 0.01)
+    disk = BadDisk()
+    async with bench(tmp_path, clock, disk=disk, run=False) as b, trio.open_nursery() as nursery:
+        nursery.start_soon(b.timers.run)
+        due_ms = str(clock.ms + 50)
+        placed = [await b.put(draft(b"%d" % n, UNIQ_KEY=f"K{n}", TIMER_DELIVER_MS=due_ms)) for n in range(3)]
+        await until(lambda: len(b.timers.index) == 3)
+        disk.bad[f"{0:020d}"] = [(placed[1].log_offset, placed[1].log_offset + 1)]
+        clock.ms += 60
+        while b.small.store.max_offset(MessageQueue("T", 0)) < 2:
+            await b.small.store.prove()
+            await trio.sleep(0.02)
+        assert [message.body for message in await b.small.all("T")] == [b"0", b"2"]
+        nursery.cancel_scope.cancel()

@@ -3,13 +3,17 @@
 from pathlib import Path
 
 import pytest
+import trio
 
+from appliance.broker.delay import redelivery
 from appliance.testing import STORE_HOST, FakePeer, answered, wall_ms
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import request
+from storage_driver import bad_sectors
 from storage_driver.record import decode_record, message_id
 from tests.appliance.transaction_bench import COMMIT, GIVEN_UP, HALF, ON_DEMAND, QUICK, ROLLBACK, bench, copy_of
+from tests.bad_disk import BadDisk
 from tests.waiting import until
 
 
@@ -177,3 +181,22 @@ async def test_retention_may_not_pass_the_oldest_open_half_and_may_pass_all_when
         b.transactions.advance()
         await b.checks._find_oldest()
         assert b.checks.floor() == b.small.store.committed
+
+
+async def test_a_half_that_the_disk_does_not_give_back_ends_nothing_and_the_others_are_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bad_sectors, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(redelivery, "RETRY_S", 0.01)
+    disk = BadDisk()
+    async with bench(tmp_path, disk=disk) as b:
+        lost = await b.half(UNIQ_KEY="lost")
+        await b.half(UNIQ_KEY="kept")
+        await b.small.store.prove()  # the next start does not scan it
+    disk.bad[f"{0:020d}"] = [(lost.log_offset, lost.log_offset + 1)]
+    async with bench(tmp_path, QUICK, disk=disk) as b:
+        peer = b.producer()
+        while not peer.told:
+            await b.small.store.prove()
+            await trio.sleep(0.02)
+        assert peer.told[0][1]["msgId"] == "kept"

@@ -1,0 +1,101 @@
+"""What the disk does not give back: an error first, then it is skipped and told, where the disk works otherwise."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage_driver import bad_sectors
+from storage_driver.config import StoreConfig
+from storage_driver.reading import ReadResult
+from storage_driver.record import Message, MessageQueue, encode_host
+from storage_driver.store import AppendResult, MessageStore, open_store
+from tests.bad_disk import BadDisk
+
+HOST = encode_host("127.0.0.1", 10911)
+QUEUE = MessageQueue("T", 0)
+FIRST = f"{0:020d}"
+SEGMENT = 128 * 1024
+
+
+def config(root: Path, **changes: Any) -> StoreConfig:
+    settings: dict[str, Any] = {"segment_bytes": SEGMENT, "max_message_bytes": 32 * 1024, "index_enabled": False}
+    return StoreConfig(root / "store", HOST, **settings | changes)
+
+
+async def fill(store: MessageStore, count: int = 20, size: int = 500) -> list[AppendResult]:
+    placed = [store.put(Message(*QUEUE, bytes(size), b"", 0, 0, 1, HOST)) for _ in range(count)]
+    await store.wait_committed(placed[-1].end)
+    return placed
+
+
+async def read(store: MessageStore, at: int = 0) -> ReadResult:
+    return await store.read(QUEUE, at, max_count=100, max_bytes=1 << 20)
+
+
+async def test_a_record_that_cannot_be_read_is_skipped_and_told_once_the_disk_took_a_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bad_sectors, "PATIENCE_S", 0.0)
+    disk = BadDisk()
+    async with open_store(config(tmp_path), now_ms=lambda: 5, disk=disk) as store:
+        placed = await fill(store)
+        disk.bad[FIRST] = [(placed[7].log_offset + 200, placed[8].log_offset + 200)]  # of two records
+        for _ in range(2):
+            with pytest.raises(OSError, match=f"record at {placed[7].log_offset}"):
+                await read(store)
+        await store.prove()
+        found = await read(store)
+        assert (found.records, found.next_offset) == (18, 20)
+        assert (await read(store, 7)).records == 11
+        (loss,) = store.losses.found
+        assert (loss.damaged, loss.messages, loss.queues) == (True, 2, [("T", 0, 2)])
+        disk.bad.clear()
+        assert (await read(store)).records == 18, "an offset that was passed never comes again"
+    async with open_store(config(tmp_path), now_ms=lambda: 5) as store:
+        assert (await read(store)).records == 20
+
+
+async def test_nothing_is_skipped_at_once_nor_on_a_disk_that_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = BadDisk()
+    async with open_store(config(tmp_path), now_ms=lambda: 5, disk=disk) as store:
+        placed = await fill(store)
+        disk.bad[FIRST] = [(placed[7].log_offset, placed[7].log_offset + 1)]
+        for _ in range(3):
+            with pytest.raises(OSError, match="record at"):
+                await read(store)
+            await store.prove()
+        monkeypatch.setattr(bad_sectors, "PATIENCE_S", 0.0)
+        store.seal("it is gone")
+        with pytest.raises(OSError, match="record at"):
+            await read(store)
+        assert store.losses.found == []
+
+
+async def test_a_bad_sector_keeps_neither_the_scrub_nor_retention_from_what_is_behind_it(tmp_path: Path) -> None:
+    disk = BadDisk()
+    async with open_store(config(tmp_path), now_ms=lambda: 5, disk=disk) as store:
+        await fill(store, count=200, size=2000)
+        bases = [each.base for each in store.segments()]
+        disk.bad = {f"{base:020d}": [(0, 512)] for base in bases[1:2]}
+        with pytest.raises(OSError, match="Input"):
+            await store.check_all()
+        assert store._maintenance.scrub.at == bases[2]
+        found = await store._maintenance._ages.deletable(5)
+        assert [each.base for each in found] == bases[:-1]
+
+
+async def test_a_bad_sector_below_what_a_start_scans_refuses_no_start(tmp_path: Path) -> None:
+    disk = BadDisk()
+    async with open_store(config(tmp_path), now_ms=lambda: 5, disk=disk) as store:
+        placed = await fill(store, count=8)
+        other = store.put(Message("U", 1, b"", b"", 0, 0, 1, HOST))
+        await store.wait_committed(other.end)
+        await store.prove()
+    for at in [*(each.log_offset for each in placed), other.log_offset]:
+        disk.bad[FIRST] = [(at + 50, at + 51)]
+        async with open_store(config(tmp_path), now_ms=lambda: 5, disk=disk) as store:
+            assert (store.max_offset(QUEUE), store.max_offset(MessageQueue("U", 1))) == (8, 1)
+            assert store.verdict.verdict == "clean"
