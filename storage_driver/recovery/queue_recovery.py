@@ -40,14 +40,14 @@ class QueueRecovery:
         *,
         delays_ms: tuple[int, ...] = DELAY_LEVELS_MS,
         lost: LostNumbers,
+        odd: OddNumbers,
     ) -> None:
         self._disk, self._segments, self._note = disk, segments, note
-        self._delays_ms, self.lost = delays_ms, lost
+        self._delays_ms, self.lost, self.odd = delays_ms, lost, odd
         self.queues: dict[MessageQueue, ConsumeQueue] = {}
         self.rebuilt = 0
         self.damaged_bytes = 0  # of the log, found by the scan so far
         self.noted, self._ends = NotedQueues(), QueueEnds(disk, files, segments)
-        self.odd = OddNumbers()
         self.files = RecoveredFiles(disk, root, files)
         self._fresh: set[MessageQueue] = set()  # queues whose first scanned record has not been seen
         self._broken: set[MessageQueue] = set()

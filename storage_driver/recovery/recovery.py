@@ -23,6 +23,7 @@ from storage_driver.recovery.log_files import MOST_BRIDGED, LogFiles
 from storage_driver.recovery.losing import Losing
 from storage_driver.recovery.losses import Losses
 from storage_driver.recovery.lost_numbers import LostNumbers
+from storage_driver.recovery.odd_numbers import OddNumbers
 from storage_driver.recovery.queue_recovery import QueueRecovery
 from storage_driver.recovery.verdict import Damage, RecoveryVerdict
 from storage_driver.recovery.witnesses import Witnesses, whole_from
@@ -139,7 +140,14 @@ class Recovery:
     ) -> QueueRecovery:
         note, lost = self.verdict.reasons.append, self._losing.numbers
         queues = QueueRecovery(
-            self._disk, self._root, self._files, segments, note, delays_ms=self._delays_ms, lost=lost
+            self._disk,
+            self._root,
+            self._files,
+            segments,
+            note,
+            delays_ms=self._delays_ms,
+            lost=lost,
+            odd=OddNumbers(),
         )
         queues.damaged_bytes = sum(end - begin for begin, end in lost.ranges)
         if start == table.as_of and self._may_trust(table, segments, position):
