@@ -35,6 +35,26 @@ class MemberProgress(NamedTuple):
         return {**self._asdict(), "behind_s": None if behind_s is None else round(behind_s, 1)}
 
 
+class CopyCount(NamedTuple):
+    """On how many disks a message is to be before it is acknowledged; how many boxes take the log at this moment.
+
+    `there` counts the leader itself, and not who has been late for nearly as long as a send waits. None: only the
+    leader knows.
+    """
+
+    wanted: int
+    there: int | None = None
+
+    @property
+    def missing(self) -> bool:
+        """Whether it is known that messages cannot be acknowledged now."""
+        return self.there is not None and self.there < self.wanted
+
+    def to_json(self) -> dict[str, object]:
+        """Return what health object and admin.sock tell of it."""
+        return {"copies": self.wanted, "copies_there": self.there}
+
+
 class Divergence(NamedTuple):
     """What was taken back from this log because the leader of a higher term has other bytes there."""
 
@@ -80,6 +100,7 @@ class GroupView(Protocol):
     """What a member sees of its group."""
 
     def members(self) -> tuple[MemberProgress, ...]: ...
+    def copies(self) -> CopyCount: ...
     def divergence(self) -> Divergence | None: ...
     def alone(self) -> Sequence[AloneRange]:
         """Return which ranges this disk has acknowledged alone, the newest last."""

@@ -60,6 +60,7 @@ class MemberRules(NamedTuple):
     slaves: Slaves | None = None  # Apache's, which copy from this member
     relayed: RelayedClients | None = None  # gRPC clients that come by another member
     consensus: Rules = Rules()  # `scale` is of all times of the group
+    wait_s: float = 3.0  # that a send waits for other disks
 
 
 class DriverClocks(NamedTuple):

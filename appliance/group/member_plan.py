@@ -70,7 +70,8 @@ class GroupPlan(NamedTuple):
         """Return what the driver needs of it."""
         directory, rate = MemberDirectory(self.member, self.members), self.catch_up_bytes_s
         own = MemberRules(self.group, self.member, directory, self.host, rate, self.accounts)
-        return own._replace(slaves=self.slaves, relayed=self.relayed, consensus=self.rules)
+        wait_s = self.wait_ms / 1000
+        return own._replace(slaves=self.slaves, relayed=self.relayed, consensus=self.rules, wait_s=wait_s)
 
 
 def boottime_s() -> float:

@@ -154,6 +154,7 @@ class MemberRole:
             "leader": state.leader,
             "leader_address": state.address,
             "members": [each.to_json() for each in self._driver.view.members()],
+            **self._driver.view.copies().to_json(),
             "diverged": diverged._asdict() if diverged else None,
             **self._slaves(),
         }

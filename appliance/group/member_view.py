@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from appliance.group.driver import Divergence, MemberProgress
+from appliance.group.copies.lag import STEP_S
+from appliance.group.driver import CopyCount, Divergence, MemberProgress
 from appliance.group.leadership import LEADER
 from appliance.group.links.links import MemberLinks
 from appliance.group.member_parts import DriverParts
 from storage_driver.consensus.core import Core
-from storage_driver.consensus.effects import MemberStatus
+from storage_driver.consensus.effects import FollowerProgress, MemberStatus
 
 if TYPE_CHECKING:
     from appliance.replication.slaves import SlavesSeen
@@ -56,6 +57,26 @@ class MemberView:
                 )
             )
         return tuple(found)
+
+    def copies(self) -> CopyCount:
+        """Return on how many disks a message is to be, and how many boxes take the log now."""
+        core, status = self._core, self._core.status
+        boxes = status.members.boxes
+        wanted = min(self._rules.consensus.copies, len(boxes)) if core.waits_for_copies else 1
+        if status.role != LEADER:
+            return CopyCount(wanted)
+        now_s = self._clocks.now_s()
+        return CopyCount(wanted, 1 + sum(each.member in boxes and self._takes(each, now_s) for each in core.progress()))
+
+    def _takes(self, each: FollowerProgress, now_s: float) -> bool:
+        """Return whether a box takes the log, and has not been late for as long as a send waits for it."""
+        most_s = max(self._rules.wait_s - STEP_S, STEP_S)  # a step less: ages are noted so often
+        return (
+            self._links.link(each.member) is not None
+            and each.matched
+            and not self._copy.news.refusals.of(each.member)
+            and self._missing.ages.age_s(now_s, each.synced) < most_s
+        )
 
     def divergence(self) -> Divergence | None:
         """Return the last cut of this log since the start."""

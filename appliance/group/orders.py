@@ -38,6 +38,7 @@ def group_status(driver: GroupDriver) -> dict[str, object]:
         "leader": state.leader,
         "leader_address": state.address,
         "members": [each.to_json() for each in driver.view.members()],
+        **driver.view.copies().to_json(),
         "diverged": diverged._asdict() if diverged else None,
         "alone": [each._asdict() for each in driver.view.alone()],
     }

@@ -135,6 +135,8 @@ def _group(seen: Mapping[str, Any]) -> str:
     if seen["leader"] == seen["member"]:
         own = "leads" if seen["serves"] else f"leads, and {takes_nothing(seen['member'], seen['members'])}"
     parts = [f"{seen['member']} {own}, term {seen['term']}"]
+    if copies := copies_told(seen):
+        parts.append(f"copies: {copies}")
     knows = seen["leader"] == seen["member"]  # of other copies only the leader knows how far they are
     for each in seen["members"]:
         if each["member"] != seen["member"]:
@@ -145,6 +147,14 @@ def _group(seen: Mapping[str, Any]) -> str:
         cut = seen["diverged"]
         parts.append(f"{size(cut['end'] - cut['start'])} were taken back at {cut['start']}")
     return "; ".join(parts)
+
+
+def copies_told(seen: Mapping[str, Any]) -> str:
+    """Return how many copies a message is to have, and how many there are; "" from a box of an earlier version."""
+    if seen.get("copies") is None:
+        return ""
+    there = seen.get("copies_there")  # only the leader knows
+    return f"{seen['copies']} wanted" if there is None else f"{seen['copies']} wanted, {there} there"
 
 
 def _progress(each: Mapping[str, Any], *, knows: bool) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from appliance.health.condition_rules import size, span
+from appliance.health.health_file import copies_told
 from netstack.serving.addresses import split_host_port
 
 PAIR = 2  # boxes without a witness elect nobody
@@ -26,10 +27,15 @@ class GroupCard(NamedTuple):
     level: str
     sentence: str
     lines: tuple[MemberLine, ...]
+    copies: str = ""  # how many are wanted, and there
 
 
 def group_card(told: Mapping[str, Any]) -> GroupCard:
     """Return what is shown; `told` is what the health object says of the group."""
+    return _card(told)._replace(copies=copies_told(told))
+
+
+def _card(told: Mapping[str, Any]) -> GroupCard:
     own, leader = str(told["member"]), str(told["leader"])
     lines = tuple(_line(each, told) for each in told["members"])
     if told["serves"]:

@@ -10,7 +10,7 @@ import trio
 from appliance.configuration.config import load_config
 from appliance.configuration.group_settings import read_members
 from appliance.configuration.settings import Config
-from appliance.group.driver import Divergence, GroupRefused, MemberProgress
+from appliance.group.driver import CopyCount, Divergence, GroupRefused, MemberProgress
 from appliance.group.leadership import FOLLOWER, LEADER, Leadership, LeadershipState
 from appliance.group.relay.relay import GrpcRelay
 from appliance.ports import open_ports
@@ -34,6 +34,7 @@ class HandDriver:
         self.served: SlavesSeen | None = None
         self.relay: GrpcRelay | None = None
         self.known = True  # how far the others are
+        self.copies_there = len(MEMBERS)
         store.share(self._synced)
 
     def _synced(self, log_offset: int) -> None:
@@ -60,6 +61,10 @@ class HandDriver:
             )
             for name in MEMBERS
         )
+
+    def copies(self) -> CopyCount:
+        leads = self.leadership.current.role == LEADER
+        return CopyCount(len(MEMBERS), self.copies_there if leads else None)
 
     def _synced_of(self, name: str) -> int:
         driver = self._group.drivers.get(name)

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from appliance.group.copies.log_copy import LogShrunk
-from appliance.group.driver import GroupRefused
+from appliance.group.driver import CopyCount, GroupRefused
 from appliance.group.event_queue import DriverEvent
 from appliance.group.leadership import LEADER
 from appliance.group.links.frames import HELLO
@@ -99,6 +99,7 @@ async def test_nothing_is_committed_without_the_second_disk_and_all_of_it_once_t
         a, _ = await pair(made)
         before = await a.put_committed(b"first")
         await made.stop("b")
+        await until(lambda: a.driver.view.copies() == CopyCount(2, 1))
         end = a.put(*(b"%d" % number + b"x" * 20_000 for number in range(30)))
         await until(lambda: a.store.synced == end)
         assert a.store.committed == before
@@ -120,8 +121,11 @@ async def test_a_leader_says_which_copy_has_no_space_and_hands_over_to_it_only_w
         a, b = await pair(made)
         before = await a.put_committed(b"first")
         await until(lambda: same(a, b))
+        await until(lambda: a.driver.view.copies() == CopyCount(2, 2))
+        assert b.driver.view.copies() == CopyCount(2, None), "only the leader knows"
         b.store.full = "97 % used"
         end = a.put(b"only here")
+        await until(lambda: a.driver.view.copies() == CopyCount(2, 1))
         await until(lambda: "97 % used" in a.driver.view.why_not_copied())
         assert a.driver.view.why_not_copied().startswith("b has no space: 97 % used (make room")
         with pytest.raises(GroupRefused, match=r"b has no space: 97 % used .*it lacks what this box has"):
@@ -142,6 +146,7 @@ async def test_what_one_disk_acknowledges_alone_by_order_is_written_to_the_linea
         await made.stop("b")
         end = a.put(b"waits")
         await a.driver.orders.solo()
+        assert a.driver.view.copies() == CopyCount(1, 1)
         [noted] = a.driver.view.alone()
         await a.store.wait_committed(end)
         assert (noted.start, noted.end) == (before, None)

@@ -71,6 +71,7 @@ async def test_apaches_question_about_copies_is_answered_on_either_side(tmp_path
             assert body["master"] is state.serves
             assert len(body["haConnectionInfo"]) == body["inSyncSlaveNums"] == int(state.serves)
             assert role.told()["leader"] == state.leader
+            assert (role.told()["copies"], role.told()["copies_there"]) == (2, 2 if state.serves else None)
             names = {name for name, _, _ in role.series()}
             assert {"leader", "term", "member_connected", "member_lag_bytes", "member_lag_seconds"} <= names
             assert ("links_refused_total", 2, {"reason": "garbage"}) in list(role.series())

@@ -41,7 +41,7 @@ def configured(certs: Path, port: int = 10912) -> Config:
 def test_the_configuration_is_all_that_a_member_needs(tmp_path: Path) -> None:
     plan = plan_of(configured(tmp_path), b"host")
     assert (plan.group, plan.member, plan.wait_ms) == ("press", "a", 700)
-    assert plan.of_member().catch_up_bytes_s == 20 << 20
+    assert (plan.of_member().catch_up_bytes_s, plan.of_member().wait_s) == (20 << 20, 0.7)
     assert plan.rules == Rules("automatic", "both", copies=2, preferred="b", scale=0.5)
     assert plan.first_members() == Members(("a", "b"), ("w",))
     assert {name: (peer.port, peer.dialed) for name, peer in plan.of_member().directory.peers().items()} == {

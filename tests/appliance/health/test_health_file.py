@@ -31,9 +31,9 @@ def test_safe_mode_counts_from_its_entry(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("leader", "line"),
     [
-        ("a", "a leads, term 3; b has everything; c is 2 KiB and 1.5 s behind"),
-        ("c", "a follows c, term 3; this copy is 2 KiB and 1.5 s behind; b is connected; c is connected"),
-        ("", "a has no leader, term 3; b is connected; c is connected"),
+        ("a", "a leads, term 3; {}, 3 there; b has everything; c is 2 KiB and 1.5 s behind"),
+        ("c", "a follows c, term 3; {}; this copy is 2 KiB and 1.5 s behind; b is connected; c is connected"),
+        ("", "a has no leader, term 3; {}; b is connected; c is connected"),
     ],
 )
 def test_a_follower_tells_of_its_own_copy_and_claims_nothing_of_others(leader: str, line: str) -> None:
@@ -42,9 +42,13 @@ def test_a_follower_tells_of_its_own_copy_and_claims_nothing_of_others(leader: s
     late = "c" if leader == "a" else "a"
     group = {
         "role": "member", "member": "a", "serves": leader == "a", "term": 3, "leader": leader, "diverged": None,
+        "copies": 2, "copies_there": 3 if leader == "a" else None,
         "members": [{**box, "member": name, **(behind if name == late else {})} for name in "abc"],
     }  # fmt: skip
-    assert f"Group     {line}" in describe({"state": "ok", "replication": group}).splitlines()
+    said = f"Group     {line}".format("copies: 2 wanted")
+    assert said in describe({"state": "ok", "replication": group}).splitlines()
+    earlier = {key: value for key, value in group.items() if not key.startswith("copies")}
+    assert "copies" not in describe({"state": "ok", "replication": earlier})
 
 
 @pytest.mark.slow

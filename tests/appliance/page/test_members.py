@@ -37,7 +37,7 @@ def test_a_leader_tells_what_the_others_have() -> None:
     card = group_card(
         {**LEADS, "members": [A, {**B, "behind_bytes": 3 << 20, "behind_s": 12.0, "refuses": "its disk is full"}, W]}
     )
-    assert (card.tag, card.level) == ("leader", "good")
+    assert (card.tag, card.level, card.copies) == ("leader", "good", "")
     assert card.lines[1] == MemberLine("Box b", "10.1.0.9", "3 MiB and 12 s behind: its disk is full", "warn")
     assert [each.text for each in card.lines][::2] == [
         "leads, has everything",
@@ -83,6 +83,7 @@ async def test_the_page_of_a_member_opens_whether_it_leads_or_not(tmp_path: Path
                         code, text = await fetched(f"http://127.0.0.1:{port}/")
                         assert code == 200, text
                         if said in text:
+                            assert ("2 wanted, 2 there" in text) == bool(leader), "only a leader knows what is there"
                             break
                     await trio.sleep(0.1)
 
