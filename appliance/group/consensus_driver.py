@@ -219,6 +219,7 @@ class ConsensusDriver:
     def _look(self, now_s: float) -> None:
         """Note what the log has now; as leader, tell followers now and then what they have not of it."""
         store, self._missing.noted_s, far_behind = self._store, now_s, False
+        self._core.stand_back(self._wanted.stands_back())
         self._missing.ages.note(max(store.end, self._core.told_committed), now_s)
         if self._core.status.role == LEADER:
             self._missing.led_s = now_s

@@ -105,7 +105,7 @@ class Core:
         if isinstance(part, Leading):
             return min(part.heartbeat_s, part.transfer.deadline_s if part.transfer else inf)
         asleep = state.rules.manual and not self._resuming and isinstance(part, Following)
-        return inf if asleep or not state.is_box else state.timer_s + state.timeout_s
+        return inf if asleep or not state.is_box else state.campaign_s
 
     def tick(self, now_s: float, random: float) -> Effects:
         """Time has passed. `random` in [0, 1) spreads the elections of members."""
@@ -116,11 +116,11 @@ class Core:
             elif state.part is part and now_s >= part.heartbeat_s:
                 leading.send_heartbeats(state, part, now_s)
             return self._done(now_s)
-        if state.timeout_s == 0:
-            state.timeout_s = elections.election_timeout(state.me, state.rules, random)
-        if now_s >= state.timer_s + state.timeout_s:
-            state.timer_s = now_s
-            state.timeout_s = elections.election_timeout(state.me, state.rules, random)
+        if state.timer.timeout_s == 0:
+            state.timer.timeout_s = elections.election_timeout(state.me, state.rules, random)
+        if now_s >= state.campaign_s:
+            state.timer.since_s = now_s
+            state.timer.timeout_s = elections.election_timeout(state.me, state.rules, random)
             self._on_timeout(now_s)
         return self._done(now_s)
 
@@ -232,6 +232,10 @@ class Core:
         if isinstance(part := self._state.part, Leading):
             for progress in part.progress.values():
                 progress.matched = progress.matched and progress.next >= first
+
+    def stand_back(self, back: bool) -> None:
+        """Let the other boxes have their turn in an election first, from now on or no longer: this one has no room."""
+        self._state.timer.stands_back = back
 
     def disk_failed(self, now_s: float, reason: str) -> Effects:
         """This disk takes nothing any more: the member hands over, and reports nothing."""
@@ -350,7 +354,7 @@ class Core:
         state, told = self._state, self._told
         status = state.status()
         if told is not None and told.role == "leader" and status.role != "leader":
-            state.timer_s = max(state.timer_s, now_s)
+            state.timer.since_s = max(state.timer.since_s, now_s)
         if self._resuming and (state.leader or state.hard.voted_for not in ("", state.me)):
             self._resuming = False
         self._told = status

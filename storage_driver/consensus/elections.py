@@ -15,13 +15,11 @@ FORGOTTEN_TERMS = 1024  # among which a member takes one by force whose disk has
 
 
 def election_timeout(me: str, rules: Rules, random: float) -> float:
-    """Return how long this member waits for a leader: the preferred one least, a box in trouble most."""
+    """Return how long this member waits for a leader, the preferred one least."""
     least, most = ELECTION_S
     third = (most - least) / 3
     if me == rules.preferred:
         most = least + third
-    elif rules.weak:
-        least += 2 * third
     elif rules.preferred:
         least += third
     return (least + (most - least) * random) * rules.scale
@@ -62,7 +60,7 @@ def by_hand(state: MemberState, now_s: float, *, forced: bool) -> None:
 def _begin(state: MemberState, now_s: float, *, pre: bool, transfer: bool = False) -> None:
     term = state.hard.term + 1
     state.leader = ""
-    state.timer_s, state.timeout_s = now_s, 0.0
+    state.timer.since_s, state.timer.timeout_s = now_s, 0.0
     if not pre:
         state.promise(state.hard._replace(term=term, voted_for=state.me))
     state.part = Campaigning(state.me, term, pre=pre, transfer=transfer)
@@ -115,7 +113,7 @@ def on_vote(state: MemberState, now_s: float, sender: str, message: Vote) -> Non
     granted = message.term == state.hard.term and safety.vote_is_free(state.hard, sender) and _has_all(state, message)
     if granted:
         state.promise(state.hard._replace(voted_for=sender))
-        state.timer_s = now_s
+        state.timer.since_s = now_s
     state.send(sender, VoteReply(state.hard.term, granted))
 
 

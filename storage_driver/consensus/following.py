@@ -24,7 +24,7 @@ def follow(state: MemberState, now_s: float, sender: str) -> Following | None:
         return None
     if not isinstance(state.part, Following):
         state.part = Following()
-    state.leader, state.heard_s, state.timer_s = sender, now_s, now_s
+    state.leader, state.heard_s, state.timer.since_s = sender, now_s, now_s
     return state.part
 
 

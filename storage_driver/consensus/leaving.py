@@ -5,7 +5,7 @@ from storage_driver.consensus.member_state import MemberState
 from storage_driver.consensus.quorum import majority
 from storage_driver.consensus.roles import NEVER, Leading, PeerProgress, Transfer
 from storage_driver.consensus.rules import (
-    ELECTION_S,
+    OTHERS_FIRST_S,
     PREFERRED_LEVEL_S,
     PREFERRED_PAUSE_S,
     QUORUM_S,
@@ -58,7 +58,7 @@ def resign(state: MemberState, part: Leading, now_s: float) -> None:
 
 def _step_down(state: MemberState, now_s: float) -> None:
     state.follow_nobody()
-    state.timer_s, state.timeout_s = now_s, 2 * ELECTION_S[1] * state.rules.scale  # others first
+    state.timer.since_s, state.timer.timeout_s = now_s, OTHERS_FIRST_S * state.rules.scale
 
 
 def on_tick(state: MemberState, part: Leading, now_s: float) -> bool:

@@ -7,7 +7,7 @@ from storage_driver.consensus.log_state import LogState
 from storage_driver.consensus.messages import Message
 from storage_driver.consensus.pending import PendingEffects
 from storage_driver.consensus.roles import Campaigning, Following, Leading, OpenCut
-from storage_driver.consensus.rules import Rules
+from storage_driver.consensus.rules import OTHERS_FIRST_S, Rules
 from storage_driver.errors import ConsensusRefused
 
 
@@ -17,6 +17,14 @@ class AskedTerms:
     def __init__(self, question: int) -> None:
         self.question = question  # another one in each life: the term of its PreVotes, by which it knows the answers
         self.terms: dict[str, int] = {}
+
+
+class ElectionTimer:
+    """For how long a member has heard no leader, and how long it waits for one."""
+
+    def __init__(self, now_s: float) -> None:
+        self.since_s, self.timeout_s = now_s, 0.0  # 0: to be drawn
+        self.stands_back = False  # other boxes have their turn first
 
 
 class MemberState:
@@ -34,7 +42,7 @@ class MemberState:
         self.leader = ""
         self.heard_s = now_s  # before the start it may have promised a leader not to vote
         self.told = 0  # what the last leader has said to be committed
-        self.timer_s, self.timeout_s = now_s, 0.0  # the election timer; 0: to be drawn
+        self.timer = ElectionTimer(now_s)
         self.cutting: OpenCut | None = None
         self.disk_error = ""
         self.asked = AskedTerms(int(now_s * 1000) % (1 << 30) + 1)
@@ -61,6 +69,16 @@ class MemberState:
     def knows_terms(self) -> bool:
         """Whether every other box has told this member its term."""
         return self.asked.terms.keys() >= set(self.log.members.boxes) - {self.me}
+
+    @property
+    def campaign_s(self) -> float:
+        """When this member campaigns unless it hears a leader; who stands back does so after the other boxes.
+
+        A candidate has given them their turn; with manual elections nobody else campaigns.
+        """
+        timer = self.timer
+        others_first = timer.stands_back and isinstance(self.part, Following) and not self.rules.manual
+        return timer.since_s + timer.timeout_s + (OTHERS_FIRST_S * self.rules.scale if others_first else 0.0)
 
     def send(self, to: str, message: Message) -> None:
         """Let a message leave with the effects of this event."""

@@ -97,7 +97,7 @@ def stall(world: World) -> None:
 def full(world: World) -> None:
     """A follower's disk takes nothing (ENOSPC), or bytes arrive damaged."""
     member = _some(world)
-    member.full_until = world.now + world.pick.uniform(0.1, 3.0)
+    member.fill(world.now + world.pick.uniform(0.1, 3.0))
     world.note(f"the disk of {member.name} is full until {member.full_until:.2f}")
 
 

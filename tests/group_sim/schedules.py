@@ -123,6 +123,7 @@ def _calm_down(world: World) -> None:
     world.cuts.clear()
     for member in world.members.values():
         member.stall_until = member.full_until = 0.0
+        member.note_full()
         if member.core is None:
             world.restart_later(member)
     world.note("all is well again")

@@ -33,7 +33,7 @@ class SimMember:
         self.committed = disk.committed
         self.busy_until = 0.0  # the process does not run: suspended, or starved
         self.stall_until = 0.0  # the disk answers no sync
-        self.full_until = 0.0  # the disk takes no appends
+        self.full_until = 0.0  # the disk takes no records of others
         self.syncing = False
         self.tick_at = float("inf")
 
@@ -50,7 +50,7 @@ class SimMember:
         self.committed = start.committed
         self.syncing, self.tick_at = False, float("inf")
         self.core = Core(self.name, self.rules, start, self.clock())
-        self.schedule_tick()
+        self.note_full()
 
     def crash(self) -> None:
         """Lose the power."""
@@ -88,6 +88,18 @@ class SimMember:
     def _runs(self, core: Core) -> bool:
         """Whether this life of the core still runs: what it was asked may have ended it."""
         return self.core is core
+
+    def fill(self, until: float) -> None:
+        """Let the disk be full up to a time of the world."""
+        self.full_until = until
+        self.note_full()
+        self.world.at(until, self.note_full)
+
+    def note_full(self) -> None:
+        """Let the core stand back while the disk is full, as the driver does."""
+        if self.core is not None:
+            self.core.stand_back(self.world.now < self.full_until)
+            self.schedule_tick()
 
     # ---- events
 

@@ -1,7 +1,8 @@
 """A leader whose disk is full hands over to a box that takes records, where messages are acknowledged then.
 
 The store takes records again by itself once there is room, so only a disk that stays full counts, only boxes that are
-level and have told of no trouble for as long, and one hand-over a minute at most.
+level and have told of no trouble for as long, and one hand-over a minute at most. In an election, too, a box whose disk
+is full lets the others go first, where messages are acknowledged without it.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class WantedLeader:
 
     def __init__(self, parts: DriverParts, links: MemberLinks) -> None:
         self._core, self._store, self._links = parts.core, parts.store, links
-        self._refusals, self._full_disk = parts.copy.news.refusals, FullDisk(parts.rules.consensus)
+        self._rules, self._refusals = parts.rules.consensus, parts.copy.news.refusals
+        self._full_disk = FullDisk(self._rules)
 
     def now(self, now_s: float) -> str:
         """Return the box that this member, which leads, is to hand over to now; "": none."""
@@ -83,20 +85,32 @@ class WantedLeader:
         if full is None or not self._core.status.ready:
             self._full_disk.has_room()
             return ""
-        to = self._full_disk.successor(now_s, self._seen())
+        to = self._full_disk.successor(now_s, self._seen(self._takers()))
         if to:
             log.warning("event=disk_full_hands_over to=%s reason=%r next_step='make room on this disk'", to, full)
         return to
 
-    def _seen(self) -> BoxesSeen:
-        members, level = self._core.status.members, self._store.end - LEVEL_BYTES
-        fit = {
+    def stands_back(self) -> bool:
+        """Return whether this disk is full, and the other boxes that are linked are enough for a message."""
+        if self._store.full is None:
+            return False
+        linked = {name: 0 for name in self._core.status.members.boxes if self._is_there(name)}
+        return self._seen(linked).acknowledge(self._rules)
+
+    def _takers(self) -> dict[str, int]:
+        boxes, level = self._core.status.members.boxes, self._store.end - LEVEL_BYTES
+        return {
             each.member: each.synced
             for each in self._core.progress()
-            if each.member in members.boxes and each.matched and each.synced >= level and self._takes(each.member)
+            if each.member in boxes and each.matched and each.synced >= level and self._takes(each.member)
         }
-        witnesses = sum(self._links.link(name) is not None for name in members.witnesses)
-        return BoxesSeen(fit, len(members.boxes), witnesses, len(members.voters))
+
+    def _seen(self, fit: Mapping[str, int]) -> BoxesSeen:
+        members = self._core.status.members
+        return BoxesSeen(fit, len(members.boxes), sum(map(self._is_there, members.witnesses)), len(members.voters))
 
     def _takes(self, member: str) -> bool:
-        return self._links.link(member) is not None and not self._refusals.of(member)
+        return self._is_there(member) and not self._refusals.of(member)
+
+    def _is_there(self, member: str) -> bool:
+        return self._links.link(member) is not None

@@ -1,3 +1,5 @@
+from math import inf
+
 import pytest
 
 from storage_driver.consensus.core import Core
@@ -11,16 +13,16 @@ from storage_driver.consensus.terms import Row
 from storage_driver.errors import ConsensusRefused
 from tests.group_sim.calm import calm_world, core_of, crash, ends, isolate, led_world, write
 from tests.group_sim.schedules import play
+from tests.group_sim.world import World
 
 THREE, PAIR = Members(("a", "b", "c")), Members(("a", "b"))
 BY_HAND = Rules(elections="manual", acknowledge="both")
 
 
-def test_the_preferred_member_waits_least_and_a_weak_one_longest() -> None:
+def test_the_preferred_member_waits_least() -> None:
     rules = Rules(preferred="a", scale=2.0)
     assert [round(election_timeout("a", rules, random), 2) for random in (0.0, 0.999)] == [4.0, 5.33]
     assert [round(election_timeout("b", rules, random), 2) for random in (0.0, 0.999)] == [5.33, 8.0]
-    assert election_timeout("b", Rules(weak=True), 0.0) > 3.3
     assert [election_timeout("b", Rules(), random) for random in (0.0, 0.5)] == [2.0, 3.0]
 
 
@@ -37,6 +39,62 @@ def test_a_group_elects_by_itself_and_again_when_its_leader_dies() -> None:
     second = world.leader()
     assert second is not None
     assert second.disk.end > end
+
+
+SEEDS = range(8)
+
+
+def led_without(world: World, *gone: str, within_s: float) -> str:
+    """Cut the power of members, return who leads after a while."""
+    for name in gone:
+        crash(world.members[name])
+        world.roles.pop(name)
+    world.run_until(world.now + within_s)
+    leader = world.leader()
+    return leader.name if leader is not None else ""
+
+
+@pytest.mark.parametrize("preferred", ["", "b"])
+def test_a_box_whose_disk_is_full_is_not_elected_while_another_one_can_be(preferred: str) -> None:
+    for seed in SEEDS:
+        world = led_world(THREE, Rules(preferred=preferred), seed=seed)
+        world.members["b"].fill(inf)
+        assert led_without(world, "a", within_s=7.5) == "c", f"seed {seed}"
+        assert led_without(world, within_s=12) == "c", f"seed {seed}"
+
+
+@pytest.mark.parametrize("members", [THREE, Members(("b", "c"), ("a",))])
+def test_a_box_whose_disk_is_full_leads_where_nobody_else_can_be_elected(members: Members) -> None:
+    for seed in SEEDS:
+        world = led_world(members, Rules(copies=1 if members.witnesses else 2), leader="b", seed=seed)
+        isolate(world, "c")
+        world.run_until(world.now + 3)
+        write(world, "b")
+        world.run_until(world.now + 1)
+        world.members["b"].fill(inf)
+        crash(world.members["b"])
+        world.roles.pop("b")
+        world.cuts.clear()
+        world.members["b"].start()
+        gone = ("a",) if members == THREE else ()
+        assert led_without(world, *gone, within_s=20) == "b", f"seed {seed}: c lacks what was acknowledged"
+
+
+def test_who_stands_back_no_longer_has_its_turn_at_once() -> None:
+    table = TermTable((), (MembersAt(-1, THREE),))
+    core = Core("b", Rules(), Start(HardState(3), table, 0, 0, 0), 0.0)
+    core.tick(0.0, 0.5)
+    core.stand_back(True)
+    assert (core.next_tick_s(), core.tick(10.9, 0.5).send) == (11.0, ())
+    core.stand_back(False)
+    assert core.next_tick_s() == 3.0
+    assert {to for to, _ in core.tick(10.9, 0.5).send} == {"a", "c"}
+    core.stand_back(True)
+    core.tick(10.9, 0.5)
+    assert core.next_tick_s() == 13.9, "a candidate has given the others their turn"
+    alone = Core("b", BY_HAND, Start(HardState(3, "b"), table, 0, 0, 0), 0.0)
+    alone.stand_back(True)
+    assert alone.next_tick_s() == 0.0, "by hand nobody else would lead"
 
 
 def test_by_hand_nobody_campaigns_until_asked() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,13 @@ import trio
 from appliance import admin
 from appliance.group.copies.full_disk import LASTS_S, PAUSE_S, BoxesSeen, FullDisk
 from netstack.serving.channel import open_channel
-from storage_driver.consensus.rules import Rules
+from storage_driver.consensus.rules import Acknowledge, Rules
+from storage_driver.errors import Full
 from tests.appliance.box import send
 from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.members import RunningMember, group
 from tests.appliance.group.preferred import led_until_it_comes, prefer_after
-from tests.appliance.group.real_group import RealMember, start
+from tests.appliance.group.real_group import RealMember, start, wait_for
 from tests.appliance.group.test_elections import AUTOMATIC, led
 from tests.appliance.real_box import ALLOWED, NO_MOUNTS, OWN, SMALL_DISK
 from tests.waiting import until, until_it
@@ -134,6 +136,45 @@ async def test_a_full_box_that_has_everything_is_not_given_the_lead(
             nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
+@needs_openssl
+@pytest.mark.parametrize(
+    ("acknowledge", "level", "full_leads"),
+    [
+        ("one", True, False),
+        ("one", False, True),  # the other lacks what was acknowledged
+        ("both", True, True),  # of two disks one has no room: the first record of the other one would not be committed
+    ],
+)
+async def test_after_a_kill_a_full_box_leads_only_where_no_other_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, acknowledge: Acknowledge, level: bool, full_leads: bool
+) -> None:
+    prefer_after(monkeypatch, 1e9)  # it would be elected first, and is not handed the lead
+    rules = AUTOMATIC._replace(preferred="a", acknowledge=acknowledge)
+    async with group(tmp_path, "a", "b", "c", rules=rules) as made:
+        await made.start("b", "c")
+        name, leader = await led(made)
+        [a], other = await made.start("a"), ({"b", "c"} - {name}).pop()
+        await until(lambda: leader.driver.view.copies().there == 3)
+        await until(lambda: not any(each.driver._core._state.hard.filling for each in made.running.values()))
+        if not level:
+            await made.stop(other)
+        await leader.put_committed(b"before")
+        await until(lambda: a.store.committed == leader.store.committed)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stays_full, a)
+            await until(lambda: leader.driver._copy.news.refusals.of("a"))
+            await made.stop(name)
+            if not level:
+                await made.start(other)
+            await until(lambda: any(each.leads() for each in made.running.values()))
+            assert (a.leads(), made.running[other].leads()) == (full_leads, not full_leads)
+            if full_leads:
+                with pytest.raises(Full, match="97 % used"):
+                    a.put(b"refused")
+            nursery.cancel_scope.cancel()
+
+
 class SmallDiskMember(RealMember):
     """A member on a file system of its own."""
 
@@ -155,6 +196,55 @@ class SmallDiskMember(RealMember):
             os.posix_fallocate(file.fileno(), 0, system.f_bavail * system.f_bsize - (24 << 20))
 
 
+async def sent(box: RealMember, body: bytes) -> int:
+    """Send a message to a box, return the code of the answer."""
+    async with open_channel("127.0.0.1", box.broker_port) as channel:
+        return int((await channel.ask(send("T", body), 30)).code)
+
+
+async def only_leader(boxes: Sequence[SmallDiskMember]) -> SmallDiskMember:
+    """Return which box takes messages, once there is one."""
+    leading: list[SmallDiskMember] = []
+
+    async def led() -> bool:
+        leading[:] = [each for each in boxes if each.running and await each.serves()]
+        return len(leading) == 1
+
+    await until_it(led)
+    return leading[0]
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@needs_openssl
+@pytest.mark.skipif(not ALLOWED, reason=NO_MOUNTS)
+async def test_a_box_with_a_really_full_disk_is_not_elected_after_a_kill(tmp_path: Path) -> None:
+    boxes = [SmallDiskMember(tmp_path / name) for name in "abc"]
+    for each in boxes:
+        each.configure(boxes, "preferred = 'a'\nacknowledge = 'one'\n", elections="automatic")
+    a = boxes[0]
+    try:
+        await start(*boxes[1:])
+        leader = await only_leader(boxes[1:])
+        await start(a)
+        await wait_for(leader, copies_there=3)
+        assert await sent(leader, b"before") == 0
+        a.fill()
+
+        async def knows() -> bool:
+            return any(each["refuses"] for each in (await leader.status())["members"])
+
+        await until_it(knows)
+        leader.kill()
+        other = await only_leader(boxes)
+        assert other is not a
+        assert await sent(other, b"after") == 0
+    finally:
+        for each in boxes:
+            if each.running:
+                each.kill()
+
+
 @pytest.mark.slow
 @pytest.mark.soak
 @needs_openssl
@@ -164,25 +254,14 @@ async def test_with_a_really_full_disk_a_sender_that_asks_any_box_goes_on(tmp_pa
     for each in boxes:
         each.configure(boxes, elections="automatic")
 
-    async def sent(box: RealMember, body: bytes) -> int:
-        async with open_channel("127.0.0.1", box.broker_port) as channel:
-            return int((await channel.ask(send("T", body), 30)).code)
-
     try:
         await start(*boxes)
-        leading: list[SmallDiskMember] = []
-
-        async def led() -> bool:
-            leading[:] = [each for each in boxes if await each.serves()]
-            return len(leading) == 1
-
-        await until_it(led)
-        [leader] = leading
+        leader = await only_leader(boxes)
         assert await sent(leader, b"before") == 0
         leader.fill()
 
         async def another_leads() -> bool:
-            return await led() and leading != [leader]
+            return await only_leader(boxes) is not leader
 
         await until_it(another_leads)
         for box in boxes:
