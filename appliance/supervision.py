@@ -52,6 +52,7 @@ class HealthParts(NamedTuple):
     sources: tuple[Source, ...] = ()
     split: Split = all_told
     more: Callable[[], Mapping[str, Any]] = dict
+    wait_change: Callable[[], Awaitable[None]] = trio.sleep_forever  # returns when people are to hear something at once
 
 
 class Supervision(NamedTuple):
@@ -203,7 +204,7 @@ class Supervision(NamedTuple):
         board.feeding = feeder.statistics
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keep_proving, store)
-            nursery.start_soon(board.run)
+            nursery.start_soon(board.run, told.wait_change)
             await nursery.start(feeder.run)
             board.write()
             task_status.started(board)

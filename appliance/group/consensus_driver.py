@@ -371,8 +371,8 @@ class ConsensusDriver:
         status = self._core.status
         role = LEARNER if self.member in status.members.learners else status.role
         ready = status.ready and not self.leadership.parting and self._core.lease_held(self._clocks.now_s())
-        address = self._rules.directory.client_address(status.leader)
-        self.leadership.set(LeadershipState(role, status.term, status.leader, address, ready))
+        address, lacks = self._rules.directory.client_address(status.leader), ready and self.view.copies().missing
+        self.leadership.set(LeadershipState(role, status.term, status.leader, address, ready, lacks))
 
     def tell_committed(self) -> None:
         """As leader, tell the others at once what is committed."""

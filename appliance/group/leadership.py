@@ -14,13 +14,17 @@ LEARNER: Final = "learner"  # it copies and has no vote yet
 
 
 class LeadershipState(NamedTuple):
-    """What one member knows. `ready`: this leader may serve, its term's first record is committed, its lease holds."""
+    """What one member knows. `ready`: this leader may serve, its term's first record is committed, its lease holds.
+
+    `lacks_copies`: it serves, and messages are not acknowledged, since too few boxes take the log.
+    """
 
     role: str = FOLLOWER
     term: int = 0
     leader: str = ""  # its member id; empty: unknown
     address: str = ""  # the leader's broker port, host:port, for clients
     ready: bool = False
+    lacks_copies: bool = False
 
     @property
     def serves(self) -> bool:

@@ -102,6 +102,7 @@ class LinkEvents:
         self._segments().left(link.member)
         if self._rules.relayed is not None:
             self._rules.relayed.left(link.member)
+        self._events.add(DriverEvent(lambda now_s: Effects()))  # a copy less: the driver looks at once
 
     async def take(self, link: Link, frame: LinkFrame) -> None:
         """Take a frame. Raises ProtocolError."""

@@ -142,6 +142,10 @@ class MemberRole:
             "transferredByteInSecond": 0,
         }
 
+    async def wait_change(self) -> None:
+        """Return once this member leads, follows or lacks copies otherwise than when this was called."""
+        await self._driver.leadership.wait_change(self._state)
+
     def told(self) -> dict[str, object]:
         """Return what the health object tells."""
         state, diverged = self._state, self._driver.view.divergence()

@@ -184,7 +184,7 @@ CATALOGUE = (
         "test_condition_rules.py::test_replication_is_told_on_either_side",
     ),
     ConditionKind(
-        *("no_quorum", "D702", "degraded", "after 10 s, on a member of a group; after 2 s where it leads"),
+        *("no_quorum", "D702", "degraded", "after 10 s, on a member of a group; a leader: 2 s, without a copy at once"),
         "no leader for 40 s: sends are refused",
         "test_member_conditions.py::test_each_trouble_of_a_group_is_one_condition_with_its_numbers",
     ),

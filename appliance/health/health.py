@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +132,18 @@ class HealthBoard:
         )
         return line.encode()[:LONGEST_LINE].decode(errors="ignore")
 
-    async def run(self) -> None:
-        """Keep the file up to date until cancelled."""
+    async def run(self, wait_change: Callable[[], Awaitable[None]] = trio.sleep_forever) -> None:
+        """Keep the file up to date until cancelled; it is written at once when `wait_change` returns."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._note_changes, wait_change)
+            await self._write_often()
+
+    async def _note_changes(self, wait_change: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await wait_change()
+            self._changed.set()
+
+    async def _write_often(self) -> None:
         looked_s = trio.current_time() + CARRIED_S
         while True:
             self.write()

@@ -122,6 +122,11 @@ def _replication(seen: Mapping[str, Any]) -> str:
     return f"Master    not connected to {seen['master']}" + (f" ({why})" if why else "")
 
 
+def takes_messages(seen: Mapping[str, Any]) -> bool:
+    """Return whether a member leads, and as many copies are there as a message is to have."""
+    return bool(seen["serves"]) and (seen.get("copies_there") is None or seen["copies_there"] >= seen["copies"])
+
+
 def takes_nothing(own: str, members: Sequence[Mapping[str, Any]]) -> str:
     """Return until when a leader takes no messages: the group wants them on another disk, too, or it has just begun."""
     others = (each for each in members if each["member"] != own and not each["witness"])
@@ -133,7 +138,7 @@ def _group(seen: Mapping[str, Any]) -> str:
     """Return who leads, and how far each member that is known is."""
     own = f"follows {seen['leader']}" if seen["leader"] else "has no leader"
     if seen["leader"] == seen["member"]:
-        own = "leads" if seen["serves"] else f"leads, and {takes_nothing(seen['member'], seen['members'])}"
+        own = "leads" if takes_messages(seen) else f"leads, and {takes_nothing(seen['member'], seen['members'])}"
     parts = [f"{seen['member']} {own}, term {seen['term']}"]
     if copies := copies_told(seen):
         parts.append(f"copies: {copies}")

@@ -5,9 +5,11 @@ from typing import Any
 
 from appliance.health.condition_rules import REPLICA_OUT_S, size, span
 from appliance.health.conditions import Condition
+from appliance.health.health_file import takes_messages
 
 NO_LEADER_S = 10.0  # an election takes some seconds
 NO_DISK_S = 2.0  # the first record of a leader is on another disk sooner
+NO_DISK_STEP = "see `rocketbox group status`: start the others, make room on their disks"
 DRIFT_S = 5.0
 BEHIND_S = 10.0  # a copy that is so far behind, and stays
 DIVERGED_MS = 7 * 86_400_000
@@ -28,12 +30,13 @@ def member_conditions(told: Mapping[str, Any], now_ms: int, lasts: Lasts) -> lis
 def quorum_conditions(told: Mapping[str, Any], lasts: Lasts) -> list[Condition]:
     """Return that nobody takes messages, since this box leads without another disk, or nobody leads."""
     leads = told["leader"] == told["member"]
+    if told["serves"] and not takes_messages(told):
+        text = f"this box leads, and {told['copies_there']} of {told['copies']} copies is there: sends are refused"
+        return [Condition("no_quorum", text, NO_DISK_STEP)]
     alone_s = lasts("no_disk", leads and not told["serves"])
     if alone_s >= NO_DISK_S:
         text = f"this box leads, and no other disk takes its first record for {span(alone_s)}: sends are refused"
-        return [
-            Condition("no_quorum", text, "see `rocketbox group status`: start the others, make room on their disks")
-        ]
+        return [Condition("no_quorum", text, NO_DISK_STEP)]
     out_s = lasts("no_leader", not told["serves"] and (leads or not told["leader"]))
     if out_s < NO_LEADER_S:
         return []

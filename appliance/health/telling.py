@@ -22,4 +22,7 @@ def begin_telling(
     watch = ConditionWatch(looked, disk=trend.space, memory=memory)
     mutes = Mutes(file, now_ms=looked.now_ms, uptime_ms=lambda: int(trio.current_time() * 1000))
     nursery.start_soon(watch.run)
-    return HealthParts(trend, (guarded, watch.now), mutes.split, watch.told), mutes.actions()
+    told = HealthParts(trend, (guarded, watch.now), mutes.split, watch.told)
+    if looked.replication is not None:
+        told = told._replace(wait_change=looked.replication.wait_change)
+    return told, mutes.actions()

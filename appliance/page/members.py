@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from appliance.health.condition_rules import size, span
-from appliance.health.health_file import copies_told
+from appliance.health.health_file import copies_told, takes_messages
 from netstack.serving.addresses import split_host_port
 
 PAIR = 2  # boxes without a witness elect nobody
@@ -38,8 +38,11 @@ def group_card(told: Mapping[str, Any]) -> GroupCard:
 def _card(told: Mapping[str, Any]) -> GroupCard:
     own, leader = str(told["member"]), str(told["leader"])
     lines = tuple(_line(each, told) for each in told["members"])
-    if told["serves"]:
+    if takes_messages(told):
         return GroupCard("leader", GOOD, f"This box, {own}, takes all messages; the others copy them.", lines)
+    if told["serves"]:
+        text = f"This box, {own}, leads, and sends are refused: a message is to be on {told['copies']} disks."
+        return GroupCard("copies are missing", BAD, text, lines)
     if leader == own:
         text = f"This box, {own}, has been elected and takes messages in a moment."
         return GroupCard("not ready", WARN, text, lines)

@@ -60,6 +60,10 @@ class Master:
         """Return a snapshot."""
         return self._slaves.statistics()
 
+    async def wait_change(self) -> None:
+        """Wait for ever: what is told is written now and then."""
+        await trio.sleep_forever()
+
     def told(self) -> dict[str, object]:
         """Return what the health object tells."""
         return {"role": "master", "slaves": slaves_told(self.statistics(), self._log.committed)}

@@ -37,6 +37,9 @@ class ReplicationRole(Protocol):
 
     def handlers(self) -> dict[int, Handle]: ...
     def told(self) -> Mapping[str, object]: ...
+    async def wait_change(self) -> None:
+        """Return once what is told has changed so that people are to hear it at once."""
+
     def series(self) -> Iterable[tuple[str, float, Mapping[str, str]]]:
         """Return name, value and labels of each metric."""
 

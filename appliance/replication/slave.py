@@ -112,6 +112,10 @@ class Slave:
         behind = None if self._master_end is None else max(0, self._master_end - seen.copied_to)
         return SlaveState(seen, behind, self._sync.failure)
 
+    async def wait_change(self) -> None:
+        """Wait for ever: what is told is written now and then."""
+        await trio.sleep_forever()
+
     def told(self) -> dict[str, object]:
         """Return what the health object tells."""
         seen, behind, tables = self.statistics()

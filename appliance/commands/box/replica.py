@@ -12,7 +12,7 @@ from appliance.commands.box.status import health_path
 from appliance.commands.settings import add_config_arguments
 from appliance.commands.tables import confirmed
 from appliance.health.condition_rules import size
-from appliance.health.health_file import takes_nothing
+from appliance.health.health_file import takes_messages, takes_nothing
 from uplink_spark.console import print_table
 
 COULD_NOT_ASK, REFUSED = 1, 2
@@ -101,7 +101,7 @@ def show(status: Mapping[str, Any]) -> None:
 def sentence(status: Mapping[str, Any]) -> str:
     """Return who leads, in one line."""
     own = status["member"]
-    if status["serves"]:
+    if takes_messages(status):
         return f"{own} (this box) leads, term {status['term']}"
     if status["leader"] == own:
         return f"{own} (this box) leads, and {takes_nothing(own, status['members'])}, term {status['term']}"

@@ -1,5 +1,6 @@
 """Two boxes as processes: an answered send is on both disks, whatever is killed; without the second disk it is 14."""
 
+import json
 import os
 import random
 import shutil
@@ -15,6 +16,7 @@ import pytest
 import trio
 
 from appliance import admin
+from appliance.health.health_file import describe, read_health
 from netstack.errors import AskTimeout, ChannelClosed
 from netstack.serving.channel import Channel, open_channel
 from netstack.wire.codes import RequestCode
@@ -52,10 +54,15 @@ async def test_a_send_is_on_both_disks_or_refused_with_14_and_the_copy_catches_u
             answer = await channel.ask(send("T", b"on one"), 10)
             assert answer.code == NOT_AVAILABLE
             assert "no other disk has the message after 1000 ms: b cannot be reached" in str(answer.remark)
+            health = json.loads((a.data / "run/health.json").read_text())
+            assert "a leads, and takes no messages until b is back, term" in describe(health)
+            assert health["replication"]["copies_there"] == 1
+            assert "no_quorum" in [each["id"] for each in health["reasons"]]
             await start(b)
             with trio.fail_after(60):
                 while (await channel.ask(send("T", b"on both again"), 10)).code != 0:  # noqa: ASYNC110
                     await trio.sleep(0.1)
+            await until(lambda: "copies: 2 wanted, 2 there" in describe(read_health(a.data / "run/health.json")))
         await until(lambda: log_files(a) == log_files(b))
         assert {b"on both", b"on one", b"on both again"} <= set(await bodies(a)), "what was refused may come later"
         async with open_channel("127.0.0.1", b.broker_port) as channel:

@@ -120,6 +120,27 @@ async def test_a_condition_that_is_muted_is_not_told_to_be_over(
     assert [record.getMessage().split()[0] for record in caplog.records] == ["event=degraded", "event=muted"]
 
 
+async def test_a_change_that_people_are_to_hear_of_is_written_at_once(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    found, changed = list[Condition](), trio.Event()
+    one = board(tmp_path / "health.json", found)
+
+    async def wait_change() -> None:
+        await changed.wait()
+        if found:
+            await trio.sleep_forever()
+        found.append(UPLINK)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.run, wait_change)
+        await trio.sleep(1)
+        changed.set()
+        await trio.sleep(0.1)
+        assert [each["code"] for each in json.loads((tmp_path / "health.json").read_text())["reasons"]] == ["D310"]
+        nursery.cancel_scope.cancel()
+
+
 async def test_what_one_board_told_the_next_one_knows_and_tells_when_it_is_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:

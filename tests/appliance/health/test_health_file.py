@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,13 +41,17 @@ def test_a_follower_tells_of_its_own_copy_and_claims_nothing_of_others(leader: s
     box = {"witness": False, "connected": True, "behind_bytes": 0, "behind_s": 0.0, "refuses": ""}
     behind = {"behind_bytes": 2048, "behind_s": 1.5}
     late = "c" if leader == "a" else "a"
-    group = {
+    group: dict[str, Any] = {
         "role": "member", "member": "a", "serves": leader == "a", "term": 3, "leader": leader, "diverged": None,
         "copies": 2, "copies_there": 3 if leader == "a" else None,
         "members": [{**box, "member": name, **(behind if name == late else {})} for name in "abc"],
     }  # fmt: skip
     said = f"Group     {line}".format("copies: 2 wanted")
     assert said in describe({"state": "ok", "replication": group}).splitlines()
+    if leader == "a":
+        alone = {**group, "copies_there": 1, "members": [{**each, "connected": False} for each in group["members"]]}
+        said = "Group     a leads, and takes no messages until b or c is back, term 3; copies: 2 wanted, 1 there;"
+        assert said in describe({"state": "degraded", "replication": alone})
     earlier = {key: value for key, value in group.items() if not key.startswith("copies")}
     assert "copies" not in describe({"state": "ok", "replication": earlier})
 

@@ -7,6 +7,7 @@ from appliance.health.member_conditions import member_conditions, quorum_conditi
 BOX = {"witness": False, "connected": True, "behind_bytes": 0, "behind_s": 0.0, "refuses": "", "clock_drift_s": 0.1}
 WELL: dict[str, Any] = {
     "role": "member", "member": "a", "is": "leader", "serves": True, "term": 3, "leader": "a", "diverged": None,
+    "copies": 2, "copies_there": 2,
     "members": [{**BOX, "member": "a"}, {**BOX, "member": "b"}, {**BOX, "member": "w", "witness": True}],
 }  # fmt: skip
 
@@ -56,6 +57,13 @@ def test_a_leader_whose_first_record_no_other_disk_takes_says_so_and_why() -> No
         ("no_quorum", "this box leads, and no other disk takes its first record for 40 s: sends are refused"),
         ("copy_behind:b", "b has no space: 97 % used; its copy is 173 B behind"),
     ]
+
+
+def test_a_leader_without_the_copies_that_a_message_is_to_have_says_so_at_once() -> None:
+    text = "this box leads, and 1 of 2 copies is there: sends are refused"
+    assert found({**WELL, "copies_there": 1}, 0) == [("no_quorum", text)]
+    assert found({**WELL, "copies": 1, "copies_there": 1}, 0) == []
+    assert found({**WELL, "serves": False, "leader": "b", "copies_there": None}) == [], "only a leader knows"
 
 
 def test_what_lasts_only_a_moment_is_no_trouble() -> None:

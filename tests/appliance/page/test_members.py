@@ -69,6 +69,9 @@ def test_without_a_leader_the_card_says_what_has_to_be_there() -> None:
     pair = group_card({**LEADS, "leader": "", "serves": False, "members": [A, {**B, "connected": False}]})
     assert "`rocketbox replica promote` on the one that is to" in pair.sentence
     assert group_card({**LEADS, "serves": False}).tag == "not ready"
+    lacks = group_card({**LEADS, "copies": 2, "copies_there": 1})
+    assert (lacks.tag, lacks.level, lacks.copies) == ("copies are missing", "bad", "2 wanted, 1 there")
+    assert lacks.sentence.endswith("sends are refused: a message is to be on 2 disks.")
 
 
 @pytest.mark.slow

@@ -66,6 +66,9 @@ def test_a_leader_that_takes_nothing_says_for_whom_it_waits() -> None:
     assert replica.sentence({**waits, "members": there}) == "a (this box) leads, and takes no messages yet, term 3"
     gone = [{**each, "connected": each["member"] == "a"} for each in there]
     assert "until b is back" in replica.sentence({**waits, "members": gone}), "the witness holds no messages"
+    lacks = {**STATUS, "members": gone, "copies": 2, "copies_there": 1}
+    assert "until b is back" in replica.sentence(lacks), "it serves, and sends are refused"
+    assert replica.sentence({**lacks, "copies": 1}) == "a (this box) leads, term 3"
 
 
 def test_a_follower_says_whom_it_follows_and_what_was_taken_back(
