@@ -131,17 +131,13 @@ class ConditionWatch:
         seen = looked.store.statistics()
         untrusted_s = self._memory.lasts("clock", not looked.clock_trusted(), now_s)
         found = clock_conditions(looked.now_ms(), seen.latest_ms, untrusted_s)
-        found += space_conditions(self._space()) + self._uplink(now_s) + self._replication(now_s)
-        if not self._follows():
+        copies = self._told_of_copies()
+        found += space_conditions(self._space()) + self._uplink(now_s) + self._replication(copies, now_s)
+        if copies["role"] != "member" or copies["serves"]:  # else clients are at another box of the group
             self._memory.groups = self._groups
             found += self._groups.look([one async for one in self._group_rows()], now_s)
         self._found = found + dead_letter_conditions(self._dead_letters())
         await self._save()
-
-    def _follows(self) -> bool:
-        """Return whether clients are at another box of a group."""
-        told = self._told_of_copies()
-        return told["role"] == "member" and not told["serves"]
 
     def _space(self) -> SpaceSeen:
         store, uplink = self._looked.store, self._looked.uplink
@@ -168,8 +164,7 @@ class ConditionWatch:
         gaps = (gap_seen(gap.facts, gap.end - gap.start) for gap in state.ledger.gaps.log.gaps)
         return found + gap_conditions(gaps, self._looked.now_ms())
 
-    def _replication(self, now_s: float) -> list[Condition]:
-        told = self._told_of_copies()
+    def _replication(self, told: Mapping[str, Any], now_s: float) -> list[Condition]:
         if not told["role"]:
             return []
         if told["role"] == "member":

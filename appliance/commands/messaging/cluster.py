@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import trio
 
@@ -101,13 +101,12 @@ def _own_way(arguments: argparse.Namespace) -> tuple[Credentials | None, ssl.SSL
     return Credentials(str(said["key"]), str(said["secret"])), client_context() if said.get("tls") else None
 
 
-def group_refusal(refused: BrokerRefused, group: str) -> ClientError:
-    """Return a refusal, with `--group` where the key lacks the right for this group."""
+def raise_refusal(refused: BrokerRefused, group: str) -> NoReturn:
+    """Raise a refusal, as a ClientError that names `--group` where the key lacks the right for this group."""
     if f"group:{group}".lower() not in (refused.remark or "").lower():
-        return refused
-    return ClientError(
-        f"the key may not consume as group {group}; name a group that it may use with --group. {refused}"
-    )
+        raise refused
+    text = f"the key may not consume as group {group}; name a group that it may use with --group. {refused}"
+    raise ClientError(text) from refused
 
 
 def run_command(main: Callable[[argparse.Namespace], Awaitable[int]], arguments: argparse.Namespace) -> int:

@@ -12,10 +12,10 @@ from appliance.commands.messaging.cluster import (
     OK,
     ProgressLine,
     add_cluster_arguments,
-    group_refusal,
     message_row,
     open_instance,
     print_json,
+    raise_refusal,
     run_command,
 )
 from appliance.commands.tables import near
@@ -94,7 +94,7 @@ async def _allowed(instance: Instance, arguments: argparse.Namespace) -> AsyncIt
             await RemoteOffsets(instance, arguments.group).read(queue)
     except BrokerRefused as refused:
         if "AclException" in (refused.remark or "") or refused.code == ResponseCode.NO_PERMISSION:
-            raise group_refusal(refused, arguments.group) from refused
+            raise_refusal(refused, arguments.group)
     except ClientError:  # there may be no such topic yet
         pass
     yield

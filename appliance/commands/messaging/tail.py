@@ -8,10 +8,10 @@ from appliance.commands.messaging.cluster import (
     NOTHING,
     OK,
     add_cluster_arguments,
-    group_refusal,
     message_row,
     open_instance,
     print_json,
+    raise_refusal,
     run_command,
 )
 from netstack.client import BrokerRefused, MessageQueue
@@ -71,7 +71,7 @@ async def _pull(reader: QueueReader, queue: MessageQueue, at: int, tags: str, *,
     try:
         return await reader.pull(queue, at, expression=tags, hold_s=hold_s)
     except BrokerRefused as refused:
-        raise group_refusal(refused, reader.group) from refused
+        raise_refusal(refused, reader.group)
 
 
 async def _follow(reader: QueueReader, ends: dict[MessageQueue, int], tags: str) -> None:

@@ -18,8 +18,10 @@ class Role:
 
     def __init__(self, *, leads: bool) -> None:
         self._leads = self.serves = leads
+        self.asked = 0
 
     def told(self) -> dict[str, Any]:
+        self.asked += 1
         others = [{**AWAY, "member": "b", "witness": False}, {**AWAY, "member": "w", "witness": True}]
         leader = {"leader": "a" if self._leads else "b", "serves": self.serves}
         return {"role": "member", "member": "a", "members": others, "diverged": None, **leader}
@@ -78,6 +80,13 @@ async def test_what_was_not_looked_at_for_long_has_its_time_again(tmp_path: Path
         assert await box.after(1) == ["group_without_member:billing"]
         box.begin(leads=True)
         assert await box.after(1) == ["group_without_member:billing"]
+
+
+async def test_a_look_asks_once_how_the_group_stands(tmp_path: Path) -> None:
+    async with bench(tmp_path, [NOON]) as made:
+        box = Standings(made)
+        await box._watch.look()
+        assert box.role.asked == 1
 
 
 async def test_a_leader_that_takes_no_messages_is_told_without_a_look(tmp_path: Path) -> None:

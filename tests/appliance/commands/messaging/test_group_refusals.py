@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+import trio
 
 from appliance.__main__ import main
+from appliance.commands.messaging import tail
+from netstack.client import BrokerRefused, ClientError, MessageQueue
 from tests.appliance.keys import ADMIN, ADMIN_SECRET, DEVICE, KEYS_MODE, SECRET, write
 from tests.interop.box import Box
 
@@ -39,6 +43,27 @@ def test_the_default_group_without_its_right_is_named_with_the_option(
     assert main([command, "T", *device]) == 1  # and does not wait for ever
     assert f"may not consume as group {group}; name a group that it may use with --group" in capsys.readouterr().err
     assert main([command, "T", "--group", "CG", *(["--max", "1"] if command == "consume" else []), *device]) == 0
+
+
+class Refusing:
+    """A reader whose broker refuses everything."""
+
+    group = "CG"
+
+    def __init__(self, refused: BrokerRefused) -> None:
+        self._refused = refused
+
+    async def pull(self, *_: object, **__: object) -> NoReturn:
+        await trio.lowlevel.checkpoint()
+        raise self._refused
+
+
+@pytest.mark.parametrize(("remark", "named"), [("the topic is not there", False), ("no right: group:CG", True)])
+async def test_a_refusal_for_another_reason_is_raised_as_it_came(remark: str, named: bool) -> None:
+    refused = BrokerRefused("10.0.0.1:10911", 16, remark)
+    with pytest.raises(ClientError) as caught:
+        await tail._pull(Refusing(refused), MessageQueue("T", "box", 0), 0, "*")  # type: ignore[arg-type]
+    assert (caught.value is refused, caught.value.__cause__ is refused) == (not named, named), "not its own cause"
 
 
 def test_a_key_that_may_not_list_the_topics_is_told_that_nothing_came(
