@@ -255,6 +255,10 @@ class MessageStore:
         """Return the bytes of a record of a queue, none where the disk does not give it back. Raises OSError."""
         return await self._lookup.record_of(queue, log_offset, size)
 
+    def age_ms(self, log_offset: int, stored_ms: int) -> int:
+        """Return for how long the box has been running since a record was stored: no step of the clock counts."""
+        return self._parts.clock.age_ms(log_offset, stored_ms)
+
     async def offset_by_time(self, queue: MessageQueue, time_ms: int, *, boundary: str = "nearest") -> int:
         """Return the message stored nearest to a time; "lower": first not before it, "upper": last not after it."""
         return await self._lookup.offset_by_time(queue, time_ms, boundary)

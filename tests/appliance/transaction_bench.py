@@ -1,6 +1,6 @@
 """Transactions over a real store, for the tests of their parts."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,20 +86,21 @@ async def bench(
     offsets: MemoryStateFile | None = None,
     *,
     disk: Disk | None = None,
+    now_ms: Callable[[], int] = wall_ms,
 ) -> AsyncIterator[Bench]:
-    async with small_store(folder, disk=disk) as small, trio.open_nursery() as nursery:
+    async with small_store(folder, disk=disk, now_ms=now_ms) as small, trio.open_nursery() as nursery:
         table = OffsetTable(offsets or MemoryStateFile())
         transactions = TransactionEnds(
             rules,
             small.store,
             table,
-            now_ms=wall_ms,
+            now_ms=now_ms,
             put_stat=lambda *_: None,
             acknowledging=acknowledging(small.store),
         )
-        clients = ClientTable(now_ms=wall_ms)
+        clients = ClientTable(now_ms=now_ms)
         made = list[str]()
-        checks = TransactionChecks(transactions, clients, now_ms=wall_ms, make_topic=made.append)
+        checks = TransactionChecks(transactions, clients, now_ms=now_ms, make_topic=made.append)
         nursery.start_soon(checks.run)
         yield Bench(small, transactions, checks, clients, Intake(small.store, [half_divert]), table, made)
         nursery.cancel_scope.cancel()

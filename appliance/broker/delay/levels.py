@@ -7,11 +7,13 @@ durable, so a power cut repeats some and loses none; none comes early. Source: R
 import logging
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import inf
 from typing import Protocol
 
 import trio
 
+from appliance.broker.delay.clock_steps import ClockSteps
 from appliance.broker.delay.redelivery import (
     draft_of,
     park,
@@ -83,7 +85,9 @@ class DelayLevels:
         *,
         stats: DeliveryStats,
         now_ms: Callable[[], int],
+        steps: ClockSteps | None = None,
     ) -> None:
+        self._steps = steps or ClockSteps(now_ms)
         self._store, self._arrivals, self._file, self._stats, self._now_ms = store, arrivals, file, stats, now_ms
         self._delays_ms = delays_ms
         self._offsets = _loaded(file)
@@ -100,6 +104,7 @@ class DelayLevels:
         if re.fullmatch(r"[+-]?\d{1,9}", text) is None:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"property DELAY is {text[:40]!r}, expected a delay level")
         level = min(int(text), len(self._delays_ms))
+        self._steps.look()  # what is stored from here on goes by the clock as it is now
         if level > 0:
             draft.properties[DELAY] = str(level)
             park(draft, SCHEDULE_TOPIC, level - 1)
@@ -174,8 +179,9 @@ class DelayLevels:
     async def _deliver_due(self, level: int, queue: MessageQueue) -> int | None:
         """Deliver what is due at the head of a level; return when the next one is, None when there is none."""
         while self._offsets[level] < self._store.max_offset(queue):
+            self._steps.look()
             offset, now_ms = self._offsets[level], self._now_ms()
-            head = _Head(now_ms, self._forced.get(level, 0) - offset)
+            head = _Head(now_ms, self._forced.get(level, 0) - offset, partial(self._due_ms, level))
             found = await self._store.read(queue, offset, max_count=BATCH, max_bytes=BATCH_BYTES, accepts=head.is_due)
             next_offset, end, floor, since = offset, 0, self._floors[level], self._store.truncations
             for stored in records_in(found.chunks):
@@ -194,6 +200,13 @@ class DelayLevels:
         self._floors[level] = self._store.committed
         return None
 
+    def _due_ms(self, level: int, due_ms: int) -> int:
+        """Return when a message is due whose own clock said so of a moment: a step forward hurries none."""
+        return due_ms + self._steps.later_ms(due_ms - self._delay_ms(level))
+
+    def _delay_ms(self, level: int) -> int:
+        return self._delays_ms[level - 1] if level <= len(self._delays_ms) else 0
+
     def _note_lost(self, level: int, delivered: int, low: int) -> None:
         if delivered < low:
             text = "event=delayed_messages_lost level=%d from=%d to=%d reason='the log no longer has them'"
@@ -201,7 +214,7 @@ class DelayLevels:
 
     async def _unless_set_back(self, level: int, queue: MessageQueue, due_ms: int) -> int:
         """Return when a head is due; after a clock was set back, wait its delay once, then deliver all that wait."""
-        delay_ms = self._delays_ms[level - 1] if level <= len(self._delays_ms) else 0
+        delay_ms = self._delay_ms(level)
         if due_ms <= self._now_ms() + delay_ms:
             return due_ms
         stored_ms = await self._store.stored_ms_at(queue, self._offsets[level])
@@ -229,15 +242,15 @@ class DelayLevels:
 class _Head:
     """Return the entries at the head of a level that are due; they are in order."""
 
-    def __init__(self, now_ms: int, forced: int) -> None:
+    def __init__(self, now_ms: int, forced: int, due_of: Callable[[int], int]) -> None:
         """forced: so many entries go whatever their time, since the clock they were stored by was ahead."""
         self.not_due_ms: int | None = None
-        self._now_ms, self._forced = now_ms, forced
+        self._now_ms, self._forced, self._due_of = now_ms, forced, due_of
 
     def is_due(self, due_ms: int) -> bool:
         self._forced -= 1
-        if self.not_due_ms is None and self._forced < 0 and due_ms > self._now_ms:
-            self.not_due_ms = due_ms
+        if self.not_due_ms is None and self._forced < 0 and (at_ms := self._due_of(due_ms)) > self._now_ms:
+            self.not_due_ms = at_ms
         return self.not_due_ms is None
 
 

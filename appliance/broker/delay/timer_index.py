@@ -156,6 +156,24 @@ class TimerIndex:
             taken.append(TimerEntry(*ENTRY.unpack(self._pop(first))))
         return taken
 
+    def take_beyond(self, limit_ms: int, most: int) -> list[TimerEntry]:
+        """Return up to `most` entries that are due after a moment, as `take_due`: those in the heap, then in runs.
+
+        Of runs only when nothing is due before. Raises OSError.
+        """
+        limit = ENTRY.pack(limit_ms + 1, 0, 0, 0, b"")
+        beyond = sorted(entry for entry in self._heap if entry >= limit)[:most]
+        if beyond:
+            gone = set(beyond)
+            self._heap = [entry for entry in self._heap if entry not in gone]
+            heapify(self._heap)
+            self._taken_from_heap += beyond
+            return [TimerEntry(*ENTRY.unpack(entry)) for entry in beyond]
+        taken: list[TimerEntry] = []
+        while len(taken) < most and (first := self._first()) is not None and first >= limit:
+            taken.append(TimerEntry(*ENTRY.unpack(self._pop(first))))
+        return taken
+
     def done(self, up_to_ms: int) -> None:
         """All that was taken is delivered, and with it all that is due up to a moment."""
         self._taken_from_heap.clear()

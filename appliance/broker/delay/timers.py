@@ -13,6 +13,7 @@ from math import inf
 
 import trio
 
+from appliance.broker.delay.clock_steps import ClockSteps
 from appliance.broker.delay.levels import CLOCK_STEP_S, DeliveryStats, has_level
 from appliance.broker.delay.redelivery import (
     RETRY_S,
@@ -24,7 +25,16 @@ from appliance.broker.delay.redelivery import (
     unpark,
     wait_kept,
 )
-from appliance.broker.delay.timer_index import MESSAGE, RECALL, IndexState, RunDamaged, TimerEntry, TimerIndex, name_of
+from appliance.broker.delay.timer_index import (
+    HEAP_ENTRIES,
+    MESSAGE,
+    RECALL,
+    IndexState,
+    RunDamaged,
+    TimerEntry,
+    TimerIndex,
+    name_of,
+)
 from appliance.broker.intake import TIMERS, MessageDraft
 from appliance.broker.tables.arrivals import Arrivals, QueuePosition
 from appliance.broker.tables.saving import TableFile, load_table, period_of
@@ -35,6 +45,7 @@ from netstack.wire.codes import ResponseCode
 from netstack.wire.replication import TimerCheckpoint
 from storage_driver.errors import LogFailed, MessageIllegal, RecordDamaged
 from storage_driver.files.disk import Disk, RealDisk
+from storage_driver.log.clock import STEP_MS
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue, StoredMessage, decode_record
 from storage_driver.store import MessageStore
@@ -73,7 +84,9 @@ class Timers:
         stats: DeliveryStats,
         now_ms: Callable[[], int],
         disk: Disk | None = None,
+        steps: ClockSteps | None = None,
     ) -> None:
+        self._steps = steps or ClockSteps(now_ms)
         self.rules, self._store, self._arrivals, self._stats, self._now_ms = rules, store, arrivals, stats, now_ms
         self._file = file
         state = IndexState.from_json(load_table(self._file, "timers"))
@@ -96,6 +109,7 @@ class Timers:
             for name in asked:
                 del draft.properties[name]
             return
+        self._steps.look()  # what is stored from here on goes by the clock as it is now
         now_ms = self._now_ms()
         due_ms = _due_ms(asked[0], draft.properties[asked[0]], now_ms)
         if due_ms - now_ms > self.rules.longest_ms:
@@ -110,8 +124,7 @@ class Timers:
         if self.index.full:
             text = f"{len(self.index)} timed messages wait, which is the limit; try again later"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
-        draft.properties[OUT_MS] = str((due_ms - 1) // 1000 * 1000)
-        draft.properties[DUE_MS] = str(due_ms)
+        _set_due(draft, due_ms)
         park(draft, TIMER_TOPIC, 0)
 
     def recall(self, topic: str, unique_key: str, due_ms: int, born: tuple[int, bytes]) -> int:
@@ -250,7 +263,10 @@ class Timers:
 
     async def _deliver_due(self) -> int | None:
         """Deliver all that is due; return when the next message is, None when none waits."""
+        if self._steps.was_set_back and self._caught_up and len(self.index):
+            await self._rest_again()
         while True:
+            self._steps.look()
             now_ms = self._now_ms()
             due = await trio.to_thread.run_sync(self.index.take_due, now_ms, BATCH) if len(self.index) else []
             self._took_some = self._took_some or bool(due)
@@ -269,6 +285,50 @@ class Timers:
                 return await trio.to_thread.run_sync(self.index.next_due_ms) if len(self.index) else None
             self.index.done(due[-1].due_ms - 1)  # more of the same millisecond may follow
 
+    async def _rest_again(self) -> None:
+        """Let rest anew, for as long as they were to rest, messages that a clock which was ahead stored: due too late.
+
+        Their entries of before are never looked at again, also after a restart.
+        """
+        limit_ms, stay, count = self._now_ms() + self.rules.longest_ms + STEP_MS, list[TimerEntry](), 0
+        since, rested = self._store.truncations, 0
+        while count < HEAP_ENTRIES:
+            taken = await trio.to_thread.run_sync(self.index.take_beyond, limit_ms, BATCH)
+            if not taken:
+                break
+            count += len(taken)
+            self._due_recalls |= {(entry.due_ms, entry.name) for entry in taken if entry.kind == RECALL}
+            kept = [entry for entry in taken if entry.kind == MESSAGE and not self._is_recalled(entry)]
+            for entry, record in zip(kept, await self._records_of(kept), strict=True):
+                rested = await self._rest_one(entry, record, stay) or rested
+        if rested:
+            await wait_kept(self._store, rested, since)
+        self._due_recalls.clear()
+        self._steps.was_set_back = rested > 0 and count >= HEAP_ENTRIES  # there may be more
+        if count:
+            self.index.done(self.index.emitted_ms)
+            for entry in stay:
+                self.index.add(entry, 0)
+            await trio.to_thread.run_sync(self.index.spill)
+            self._took_some = True
+            await self._save()
+
+    async def _rest_one(self, entry: TimerEntry, record: bytes, stay: list[TimerEntry]) -> int:
+        """Store a message of a clock that was ahead again; return the log offset after it, 0 for one that stays."""
+        stored = _decoded(entry, record)
+        if stored is None:
+            return 0
+        if stored.stored_ms <= self._now_ms() + STEP_MS:  # the configuration allows less than it did
+            stay.append(entry)
+            return 0
+        rest_ms = min(max(entry.due_ms - stored.stored_ms, 0), self.rules.longest_ms)
+        return await self._put_again(stored, self._now_ms() + rest_ms)
+
+    async def _put_again(self, stored: StoredMessage, due_ms: int) -> int:
+        draft = draft_of(stored)
+        _set_due(draft, due_ms)
+        return (await put_patiently(self._store, draft.to_message())).end
+
     def _is_recalled(self, entry: TimerEntry) -> bool:
         return (entry.due_ms, entry.name) in self._due_recalls or self._recalled.get(entry.name) == entry.due_ms
 
@@ -283,11 +343,12 @@ class Timers:
 
     async def _deliver(self, entry: TimerEntry, record: bytes) -> int:
         """Store one message where it belongs; return the log offset after it, 0 when it is lost."""
-        try:
-            stored = decode_record(record)
-        except RecordDamaged as exc:
-            log.error("event=timed_message_lost log_offset=%d reason=%r", entry.log_offset, str(exc))
+        stored = _decoded(entry, record)
+        if stored is None:
             return 0
+        later_ms = entry.due_ms + self._steps.later_ms(stored.stored_ms)
+        if later_ms > self._now_ms() and _is_relative(stored):  # the clock was set forward meanwhile
+            return await self._put_again(stored, later_ms)
         draft = draft_of(stored)
         if not unpark(draft):
             return 0
@@ -301,6 +362,24 @@ class Timers:
             placed = await put_patiently(self._store, plain)  # there is no room for more properties
         self._stats.put(draft.topic, draft.queue_id, 1, placed.size)
         return placed.end
+
+
+def _decoded(entry: TimerEntry, record: bytes) -> StoredMessage | None:
+    try:
+        return decode_record(record)
+    except RecordDamaged as exc:
+        log.error("event=timed_message_lost log_offset=%d reason=%r", entry.log_offset, str(exc))
+        return None
+
+
+def _is_relative(stored: StoredMessage) -> bool:
+    """Tell whether a message was to rest for a time, not until a moment."""
+    return not _FACTORS_MS.keys().isdisjoint(stored.property_map)
+
+
+def _set_due(draft: MessageDraft, due_ms: int) -> None:
+    draft.properties[OUT_MS] = str((due_ms - 1) // 1000 * 1000)
+    draft.properties[DUE_MS] = str(due_ms)
 
 
 def _due_ms(name: str, text: str, now_ms: int) -> int:

@@ -269,7 +269,7 @@ class PopTable:
             return  # its first record was damaged: the group begins at its consumer offset
         queue = queue_found
         if isinstance(record, records.TakenRecord):
-            take = Take(queue, record.offsets, record.pop_ms, self._due_again(record.due_ms))
+            take = Take(queue, record.offsets, record.pop_ms, self._due_again(record))
             take.order, take.deliveries = record.order, record.deliveries
             for offset in record.offsets:
                 queue.copying.pop(offset, None)
@@ -286,8 +286,11 @@ class PopTable:
         else:
             self._queues.pop(queue.key, None)
 
-    def _due_again(self, due_ms: int) -> tuple[int, float]:
-        return due_ms, trio.current_time() + max(0, due_ms - self._now_ms()) / 1000
+    def _due_again(self, record: records.TakenRecord) -> tuple[int, float]:
+        """Return when a take is due after a start; never later than it was for, also by a clock that is behind."""
+        now_ms = self._now_ms()
+        rest_ms = max(0, min(record.due_ms - now_ms, record.due_ms - record.pop_ms))
+        return now_ms + rest_ms, trio.current_time() + rest_ms / 1000
 
     def _settle(self, queue: PopQueue) -> None:
         """Count and schedule what is in flight after a start."""

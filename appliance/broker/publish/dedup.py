@@ -13,6 +13,7 @@ from typing import Final
 from appliance.broker.tables.topics import HALF_TOPIC, SCHEDULE_TOPIC
 from appliance.requests import RequestPeer
 from storage_driver.crc import crc32
+from storage_driver.log.clock import STEP_MS
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import StoredMessage
 
@@ -174,7 +175,10 @@ class DedupWindow:
             key = key_of(
                 message.born_host[:-4], properties[REAL_TOPIC] if at_rest else topic, unique, crc32(message.body)
             )
-            end, sent_s = message.log_offset + message.size, self._now_s() - age_s(message)
+            age = age_s(message)
+            if age < -STEP_MS / 1000:
+                continue  # the clock was set back since: nobody knows when it was sent
+            end, sent_s = message.log_offset + message.size, self._now_s() - max(0.0, age)
             self.remember(key, FirstCopy(message.queue_id, message.queue_offset, message.log_offset, end, None, sent_s))
         return len(self._young) + len(self._old) - before
 

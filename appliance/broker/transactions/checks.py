@@ -183,7 +183,8 @@ class TransactionChecks:
             return  # decided while it was read
         properties, now_ms = half.property_map, self._now_ms()
         times, age_ms = _number(properties.get(CHECK_TIMES), 0), now_ms - self._made_ms(half)
-        if times >= self._rules.most_checks or age_ms > self._rules.oldest_ms:
+        kept_ms = min(age_ms, self._store.age_ms(half.log_offset, half.stored_ms))  # a step of the clock ends none
+        if times >= self._rules.most_checks or kept_ms > self._rules.oldest_ms:
             await self._discard(half, times)
         elif self._earlier_is_decided(properties.get(PREPARED_OFFSET)):
             self._transactions.close(half.queue_offset)

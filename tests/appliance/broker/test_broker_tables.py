@@ -55,3 +55,15 @@ async def test_a_bad_sector_among_the_newest_messages_keeps_no_box_from_serving(
         disk.bad.clear()
         await rebuild_dedup(tables, small.store, now_ms=wall_ms)
         assert len(tables.dedup) == 1
+
+
+async def test_after_a_clock_was_set_back_an_old_message_is_no_first_copy_of_a_new_one(tmp_path: Path) -> None:
+    config = load_config("[box]\nname = 'box'\n", source="test", facts=FACTS)
+    async with small_store(tmp_path) as small:
+        placed = small.store.put(Message("T", 0, b"x", b"UNIQ_KEY\x01K", 0, 0, 1, HOST))
+        await small.store.wait_committed(placed.end)
+        tables = make_tables(config, small.store, small.arrivals, now_ms=wall_ms)
+        await rebuild_dedup(tables, small.store, now_ms=lambda: 60_000)  # 1970: how old is it?
+        assert len(tables.dedup) == 0
+        await rebuild_dedup(tables, small.store, now_ms=lambda: wall_ms() - 10_000)
+        assert len(tables.dedup) == 1

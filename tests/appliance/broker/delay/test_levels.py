@@ -162,3 +162,17 @@ async def test_a_record_that_the_disk_does_not_give_back_ends_nothing_and_keeps_
             await trio.sleep(0.02)
         assert [message.body for message in await small.all("T", 2)] == [b"1", b"2"]
         nursery.cancel_scope.cancel()
+
+
+async def test_a_clock_set_forward_hurries_no_message_that_rests(tmp_path: Path) -> None:
+    clock = Clock()
+    right_ms, clock.ms = clock.ms, 60_000  # 1970: no battery, no network yet
+    async with delays(tmp_path, MemoryStateFile(), clock=clock) as (bench, levels, intake):
+        await bench.store.wait_committed(intake.put(draft(b"minute", DELAY="3")).end)
+        clock.ms = right_ms
+        await bench.store.wait_committed(intake.put(draft(b"short", DELAY="1")).end)
+        clock.ms += LEVELS_MS[0]
+        assert [message.body for message in await bench.wait_for("T", 1, 2)] == [b"short"]
+        assert levels.progress()[2].delivered == 0
+        clock.ms += LEVELS_MS[2] - LEVELS_MS[0]
+        assert [message.body for message in await bench.wait_for("T", 2, 2)] == [b"short", b"minute"]

@@ -427,3 +427,57 @@ async def test_a_record_that_the_disk_does_not_give_back_keeps_no_other_waiting(
             await trio.sleep(0.02)
         assert [message.body for message in await b.small.all("T")] == [b"0", b"2"]
         nursery.cancel_scope.cancel()
+
+
+async def test_a_clock_set_forward_hurries_no_time_to_rest_and_keeps_no_moment_waiting(
+    tmp_path: Path, clock: Clock
+) -> None:
+    right_ms, clock.ms = clock.ms, 60_000  # 1970: no battery, no network yet
+    async with bench(tmp_path, clock) as b:
+        await b.put(draft(b"rests", UNIQ_KEY="R", TIMER_DELAY_SEC="30"))
+        await b.put(draft(b"moment", UNIQ_KEY="M", TIMER_DELIVER_MS=str(clock.ms + 30_000)))
+        clock.ms = right_ms
+        assert [message.body for message in await b.small.wait_for("T", 1)] == [b"moment"]
+        await until(lambda: b.small.store.max_offset(MessageQueue(TIMER_TOPIC, 0)) == 3)  # rests on, by this clock
+        clock.ms = right_ms + 29_000
+        await until(lambda: b.timers.index.emitted_ms == clock.ms)
+        assert len(await b.small.all("T")) == 1
+        clock.ms = right_ms + 30_000
+        assert [message.body for message in await b.small.wait_for("T", 2)] == [b"moment", b"rests"]
+
+
+async def test_what_a_clock_that_was_ahead_stored_comes_after_its_time_to_rest_once(
+    tmp_path: Path, clock: Clock
+) -> None:
+    right_ms = clock.ms
+    clock.ms += 3_650 * 86_400_000
+    async with bench(tmp_path, clock) as b:
+        await b.put(draft(b"rests", TIMER_DELAY_SEC="30"))
+        await b.put(draft(b"recalled", UNIQ_KEY="R", TIMER_DELIVER_MS=str(clock.ms + 30_000)))
+        b.timers.recall("T", "R", clock.ms + 30_000, (1, STORE_HOST))
+        await until(lambda: len(b.timers.index) == 3)
+        await b.timers.flush()
+        clock.ms = right_ms
+        await until(lambda: b.small.store.max_offset(MessageQueue(TIMER_TOPIC, 0)) == 4)  # rests on, by this clock
+        await until(lambda: b.timers.checkpoint().indexed_to >= 3 and len(b.timers.index) == 1)
+    async with bench(tmp_path, clock) as b:
+        await until(lambda: len(b.timers.index) == 1)
+        clock.ms = right_ms + 31_000
+        assert [message.body for message in await b.small.wait_for("T", 1)] == [b"rests"]
+        await until(lambda: b.timers.floor() == b.small.store.committed)  # retention goes on
+        assert len(await b.small.all("T")) == 1
+
+
+async def test_what_waits_longer_than_is_allowed_now_comes_at_its_moment(tmp_path: Path, clock: Clock) -> None:
+    async with bench(tmp_path, clock) as b:
+        await b.put(draft(TIMER_DELIVER_MS=str(clock.ms + 7_200_000)))
+    async with bench(tmp_path, clock, run=False) as b, trio.open_nursery() as nursery:
+        b.timers.rules = b.timers.rules._replace(longest_ms=1000)
+        nursery.start_soon(b.timers.run)
+        await until(lambda: len(b.timers.index) == 1)
+        clock.ms += 7_199_000
+        await until(lambda: b.timers.index.emitted_ms == clock.ms)
+        assert await b.small.all("T") == []
+        clock.ms += 1000
+        await b.small.wait_for("T", 1)
+        nursery.cancel_scope.cancel()

@@ -41,11 +41,11 @@ class Bench:
         self.table.take(take, max(offsets) + 1)
         return take
 
-    def restarted(self, *, anew: bool = False) -> "Bench":
+    def restarted(self, *, anew: bool = False, now_ms: int = NOW_MS) -> "Bench":
         """Return a table that loads this one's journal, or its snapshot."""
         again = Bench()
         again.offsets = self.offsets
-        again.table = PopTable(again.journal, self.offsets, now_ms=lambda: NOW_MS)
+        again.table = PopTable(again.journal, self.offsets, now_ms=lambda: now_ms)
         payloads = self.table.snapshot() if anew else self.journal.entries
         assert again.table.load(payloads) == []
         return again
@@ -84,6 +84,18 @@ async def test_a_restart_does_not_shorten_or_lengthen_a_time(anew: bool) -> None
     assert due_s is not None
     assert take.due_s < due_s <= trio.current_time() + 90
     assert due_s > trio.current_time() + 89
+
+
+@pytest.mark.parametrize("now_ms", [60_000, NOW_MS - 3_600_000])
+async def test_a_clock_that_is_behind_after_a_restart_keeps_no_message_longer_than_it_was_taken_for(
+    anew: bool, now_ms: int
+) -> None:
+    bench = Bench()
+    bench.take(0, invisible_ms=60_000)
+    again = bench.restarted(anew=anew, now_ms=now_ms)
+    due_s = again.table.next_due_s()
+    assert due_s is not None
+    assert 0 < due_s - trio.current_time() <= 60
 
 
 async def test_messages_that_were_being_stored_again_are_told_once_and_have_no_valid_handle(anew: bool) -> None:

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from appliance.broker.delay import redelivery
+from appliance.broker.transactions.checks import GIVEN_UP_QUEUE
 from appliance.testing import STORE_HOST, FakePeer, answered, wall_ms
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode
@@ -14,7 +15,7 @@ from storage_driver import bad_sectors
 from storage_driver.record import decode_record, message_id
 from tests.appliance.transaction_bench import COMMIT, GIVEN_UP, HALF, ON_DEMAND, QUICK, ROLLBACK, bench, copy_of
 from tests.bad_disk import BadDisk
-from tests.waiting import until
+from tests.waiting import Clock, until
 
 
 async def test_an_undecided_half_is_asked_about_and_the_answer_decides(tmp_path: Path) -> None:
@@ -200,3 +201,24 @@ async def test_a_half_that_the_disk_does_not_give_back_ends_nothing_and_the_othe
             await b.small.store.prove()
             await trio.sleep(0.02)
         assert peer.told[0][1]["msgId"] == "kept"
+
+
+async def test_a_clock_set_forward_gives_up_no_half_and_its_producer_is_asked(tmp_path: Path) -> None:
+    clock = Clock()
+    right_ms, clock.ms = clock.ms, 60_000  # 1970: no battery, no network yet
+    async with bench(tmp_path, ON_DEMAND, now_ms=clock) as b:
+        peer = b.producer()
+        await b.half(born_ms=right_ms)
+        clock.ms = right_ms
+        await b.checks._round()
+        await peer.wait_told()
+        assert not b.small.store.has_queue(GIVEN_UP_QUEUE)
+
+
+async def test_a_half_that_is_older_than_the_log_is_kept_is_given_up(tmp_path: Path) -> None:
+    async with bench(tmp_path, ON_DEMAND._replace(oldest_ms=-1)) as b:
+        peer = b.producer()
+        await b.half()
+        await b.round()
+        await b.small.wait_for(GIVEN_UP, 1)
+        assert peer.told == []
