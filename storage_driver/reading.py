@@ -1,5 +1,6 @@
 """Queue entries → record bytes, with nothing re-encoded; the same steps from the page cache and from the disk."""
 
+import errno
 from collections.abc import Callable
 from enum import Enum
 from struct import Struct
@@ -107,7 +108,7 @@ def collect(source: Source, wanted: ReadRequest, low: int, high: int, *, doubt: 
     at, stop = wanted.queue_offset, min(high, wanted.queue_offset + max(MOST_SCANNED, wanted.max_count))
     full = False
     while at < stop and not full:
-        raw = source.entries(at, min(SLICE, stop - at))
+        raw = _entries(source, at, min(SLICE, stop - at), doubt=doubt)
         if not raw:
             if doubt:
                 raise SuspectEntry(at)
@@ -136,6 +137,21 @@ def collect(source: Source, wanted: ReadRequest, low: int, high: int, *, doubt: 
     if at == wanted.queue_offset and not count:
         return ReadResult(FoundStatus.OFFSET_FOUND_NULL, [], 0, at + 1, low, high)
     return ReadResult(_status(count, matched, wanted), chunks, count, at, low, high)
+
+
+def _entries(source: Source, at: int, count: int, *, doubt: bool) -> bytes:
+    """Return entries; a bad sector among them is as wrong ones: the log has what they said. Raises SuspectEntry."""
+    try:
+        return source.entries(at, count)
+    except OSError as exc:
+        if exc.errno != errno.EIO or not doubt:
+            raise
+        for number in range(at, at + count):
+            try:
+                source.entries(number, 1)
+            except OSError:
+                raise SuspectEntry(number) from exc
+        raise
 
 
 def _status(count: int, matched: int, wanted: ReadRequest) -> FoundStatus:

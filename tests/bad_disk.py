@@ -9,7 +9,7 @@ from storage_driver.files.disk import DiskFile, RealDisk, RealFile
 
 
 class BadDisk(RealDisk):
-    """`bad`: name of a file of the log -> byte ranges of it that give EIO."""
+    """`bad`: folder and name of a file -> byte ranges of it that give EIO, until they are written over as a whole."""
 
     def __init__(self) -> None:
         self.bad: dict[str, list[tuple[int, int]]] = {}
@@ -20,9 +20,16 @@ class BadDisk(RealDisk):
         return BadFile(self, os.dup(file._fd))
 
     def is_bad(self, fd: int, count: int, at: int) -> bool:
-        path = Path(os.readlink(f"/proc/self/fd/{fd}"))  # a segment gets its name late
-        ranges = self.bad.get(path.name, []) if path.parent.name == "commitlog" else []
-        return any(at < end and start < at + count for start, end in ranges)
+        return any(at < end and start < at + count for start, end in self.bad.get(_name_of(fd), ()))
+
+    def mend(self, fd: int, count: int, at: int) -> None:
+        ranges = self.bad.get(_name_of(fd), [])
+        ranges[:] = [(start, end) for start, end in ranges if not (at <= start and end <= at + count)]
+
+
+def _name_of(fd: int) -> str:
+    path = Path(os.readlink(f"/proc/self/fd/{fd}"))  # a segment gets its name late
+    return f"{path.parent.name}/{path.name}"
 
 
 class BadFile(RealFile):
@@ -41,3 +48,7 @@ class BadFile(RealFile):
 
     def fill_hot(self, buffers: Sequence[memoryview], at: int) -> bool:
         return not self._disk.is_bad(self._fd, sum(map(len, buffers)), at) and super().fill_hot(buffers, at)
+
+    def write(self, pieces: Sequence[bytes], at: int) -> None:
+        super().write(pieces, at)
+        self._disk.mend(self._fd, sum(map(len, pieces)), at)

@@ -3,6 +3,7 @@
 The log is between the nearest good entries on both sides; a number that has no intact record there becomes a hole.
 """
 
+import errno
 from collections.abc import Sequence
 
 import trio
@@ -88,7 +89,12 @@ def _doubted(files: QueueFiles, segments: Sequence[Segment], key: MessageQueue, 
     """Widen from one entry to the nearest good ones, in doubling steps."""
 
     def good(at: int) -> tuple[int, int] | None:
-        raw = files.read(key, at, 1)
+        try:
+            raw = files.read(key, at, 1)
+        except OSError as exc:
+            if exc.errno != errno.EIO:
+                raise
+            return None  # a bad sector
         if len(raw) < ENTRY_BYTES or not points_at(segments, raw, key, at):
             return None
         log_offset, size, _ = ENTRY.unpack(raw)

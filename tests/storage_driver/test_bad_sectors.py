@@ -14,7 +14,7 @@ from tests.bad_disk import BadDisk
 
 HOST = encode_host("127.0.0.1", 10911)
 QUEUE = MessageQueue("T", 0)
-FIRST = f"{0:020d}"
+FIRST = f"commitlog/{0:020d}"
 SEGMENT = 128 * 1024
 
 
@@ -79,7 +79,7 @@ async def test_a_bad_sector_keeps_neither_the_scrub_nor_retention_from_what_is_b
     async with open_store(config(tmp_path), now_ms=lambda: 5, disk=disk) as store:
         await fill(store, count=200, size=2000)
         bases = [each.base for each in store.segments()]
-        disk.bad = {f"{base:020d}": [(0, 512)] for base in bases[1:2]}
+        disk.bad = {f"commitlog/{base:020d}": [(0, 512)] for base in bases[1:2]}
         with pytest.raises(OSError, match="Input"):
             await store.check_all()
         assert store._maintenance.scrub.at == bases[2]
@@ -99,3 +99,19 @@ async def test_a_bad_sector_below_what_a_start_scans_refuses_no_start(tmp_path: 
         async with open_store(config(tmp_path), now_ms=lambda: 5, disk=disk) as store:
             assert (store.max_offset(QUEUE), store.max_offset(MessageQueue("U", 1))) == (8, 1)
             assert store.verdict.verdict == "clean"
+
+
+async def test_a_bad_sector_in_a_queues_file_is_written_anew_from_the_log_when_somebody_reads_there(
+    tmp_path: Path,
+) -> None:
+    disk = BadDisk()
+    async with open_store(config(tmp_path), now_ms=lambda: 5, disk=disk) as store:
+        await fill(store, count=700, size=10)
+        await store.prove()
+        file = f"0/{0:020d}"
+        disk.bad[file] = [(4096, 8192)]  # entries 204 to 409
+        found = await store.read(QUEUE, 0, max_count=800, max_bytes=1 << 20)
+        assert (found.records, found.next_offset) == (700, 700)
+        assert disk.bad[file] == []
+        assert store._parts.queue_repair.mended >= 206
+        assert store.losses.found == []

@@ -49,7 +49,7 @@ async def test_a_bad_sector_among_the_newest_messages_keeps_no_box_from_serving(
         placed = small.store.put(Message("T", 0, b"x", b"UNIQ_KEY\x01K", 0, 0, 1, HOST))
         await small.store.wait_committed(placed.end)
         tables = make_tables(config, small.store, small.arrivals, now_ms=wall_ms)
-        disk.bad[f"{0:020d}"] = [(0, 1)]
+        disk.bad[f"commitlog/{0:020d}"] = [(0, 1)]
         await rebuild_dedup(tables, small.store, now_ms=wall_ms)
         assert len(tables.dedup) == 0
         disk.bad.clear()

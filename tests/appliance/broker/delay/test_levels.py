@@ -155,7 +155,7 @@ async def test_a_record_that_the_disk_does_not_give_back_ends_nothing_and_keeps_
         intake = Intake(small.store, [levels.divert])
         placed = [intake.put(draft(b"%d" % number, DELAY="1")) for number in range(3)]
         await small.store.wait_committed(placed[-1].end)
-        disk.bad[f"{0:020d}"] = [(placed[0].log_offset, placed[0].log_offset + 1)]
+        disk.bad[f"commitlog/{0:020d}"] = [(placed[0].log_offset, placed[0].log_offset + 1)]
         nursery.start_soon(levels.run)
         while small.store.max_offset(MessageQueue("T", 2)) < 2:
             await small.store.prove()

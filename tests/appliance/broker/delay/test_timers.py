@@ -420,7 +420,7 @@ async def test_a_record_that_the_disk_does_not_give_back_keeps_no_other_waiting(
         due_ms = str(clock.ms + 50)
         placed = [await b.put(draft(b"%d" % n, UNIQ_KEY=f"K{n}", TIMER_DELIVER_MS=due_ms)) for n in range(3)]
         await until(lambda: len(b.timers.index) == 3)
-        disk.bad[f"{0:020d}"] = [(placed[1].log_offset, placed[1].log_offset + 1)]
+        disk.bad[f"commitlog/{0:020d}"] = [(placed[1].log_offset, placed[1].log_offset + 1)]
         clock.ms += 60
         while b.small.store.max_offset(MessageQueue("T", 0)) < 2:
             await b.small.store.prove()

@@ -194,7 +194,7 @@ async def test_a_half_that_the_disk_does_not_give_back_ends_nothing_and_the_othe
         lost = await b.half(UNIQ_KEY="lost")
         await b.half(UNIQ_KEY="kept")
         await b.small.store.prove()  # the next start does not scan it
-    disk.bad[f"{0:020d}"] = [(lost.log_offset, lost.log_offset + 1)]
+    disk.bad[f"commitlog/{0:020d}"] = [(lost.log_offset, lost.log_offset + 1)]
     async with bench(tmp_path, QUICK, disk=disk) as b:
         peer = b.producer()
         while not peer.told:
