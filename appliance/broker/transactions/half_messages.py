@@ -210,6 +210,9 @@ class TransactionEnds:
 
     def _stored(self, queue: MessageQueue) -> int:
         stored, low = self._offsets.get(GROUP, queue.topic, 0), self.store.min_offset(queue)
+        if stored > self.store.max_offset(queue):  # else what comes would count as decided
+            log.error("event=transaction_offset_beyond_end topic=%s offset=%d", queue.topic, stored)
+            return max(low, 0)
         if queue == HALF_QUEUE and 0 <= stored < low:
             log.error("event=half_messages_lost from=%d to=%d reason='the log no longer has them'", stored, low)
         return max(stored, low, 0)

@@ -6,7 +6,7 @@ import pytest
 
 from appliance.broker.intake import MessageDraft
 from appliance.broker.transactions.half_messages import half_divert
-from appliance.testing import STORE_HOST
+from appliance.testing import STORE_HOST, MemoryStateFile
 from netstack.errors import Refused
 from storage_driver.record import decode_record
 from tests.appliance.transaction_bench import COMMIT, HALF, OP, QUICK, ROLLBACK, UNKNOWN, bench, copy_of
@@ -111,3 +111,11 @@ async def test_stored_offsets_follow_the_oldest_open_half(tmp_path: Path) -> Non
         b.transactions.advance()
         assert b.offsets.get("CID_RMQ_SYS_TRANS", HALF, 0) == 5
         assert b.offsets.get("CID_RMQ_SYS_TRANS", OP, 0) == 5
+
+
+async def test_an_offset_beyond_the_half_queue_answers_no_commit_that_delivers_nothing(tmp_path: Path) -> None:
+    offsets = MemoryStateFile({"offsetTable": {f"{HALF}@CID_RMQ_SYS_TRANS": {"0": 50}}})  # the log lost its end since
+    async with bench(tmp_path, offsets=offsets) as b:
+        half = await b.half(b"body")
+        assert (await b.end(half, COMMIT)).code == 0
+        assert [message.body for message in await b.small.wait_for("T", 1, 1)] == [b"body"]
