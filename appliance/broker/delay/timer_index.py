@@ -75,15 +75,19 @@ class IndexState(NamedTuple):
         return {"layout": 1, **dict(names), "runs": self.runs}
 
     @classmethod
-    def from_json(cls, stored: object) -> "IndexState":
-        """Return a stored state, an empty one for None or another layout: the index is rebuilt then."""
+    def from_json(cls, stored: object, end: int = 1 << 63) -> "IndexState":
+        """Return a stored state, an empty one for None, another layout, or one beyond the end of the queue.
+
+        The index is rebuilt then.
+        """
         if not isinstance(stored, dict) or stored.get("layout") != 1:
             return cls()
         try:
             runs = [[int(number) for number in run] for run in stored["runs"]]
             if any(len(run) != 4 for run in runs):
                 return cls()
-            return cls(int(stored["spilledTo"]), int(stored["indexedTo"]), int(stored["emittedMs"]), runs)
+            state = cls(int(stored["spilledTo"]), int(stored["indexedTo"]), int(stored["emittedMs"]), runs)
+            return state if max(state.spilled_to, state.indexed_to) <= end else cls()
         except (KeyError, TypeError, ValueError):
             return cls()
 

@@ -89,7 +89,7 @@ class Timers:
         self._steps = steps or ClockSteps(now_ms)
         self.rules, self._store, self._arrivals, self._stats, self._now_ms = rules, store, arrivals, stats, now_ms
         self._file = file
-        state = IndexState.from_json(load_table(self._file, "timers"))
+        state = IndexState.from_json(load_table(self._file, "timers"), store.max_offset(QUEUE))
         self._saved = state
         self.index = TimerIndex(disk or RealDisk(), store.config.root / "rocketbox" / "timers", state)
         self._recalled: dict[bytes, int] = {}  # name → due ms, of recalls that may not be in the index yet

@@ -481,3 +481,13 @@ async def test_what_waits_longer_than_is_allowed_now_comes_at_its_moment(tmp_pat
         clock.ms += 1000
         await b.small.wait_for("T", 1)
         nursery.cancel_scope.cancel()
+
+
+async def test_a_place_beyond_the_end_of_the_queue_passes_over_no_message(tmp_path: Path, clock: Clock) -> None:
+    async with small_store(tmp_path) as small:
+        state = {"layout": 1, "spilledTo": 50, "indexedTo": 50, "emittedMs": clock.ms, "runs": []}
+        small.store.state_file("timers", folder="rocketbox").save(state)  # the log lost its end since
+    async with bench(tmp_path, clock) as b:
+        await b.put(draft(b"body", TIMER_DELIVER_MS=str(clock.ms + 50)))
+        clock.ms += 60
+        assert [message.body for message in await b.small.wait_for("T", 1)] == [b"body"]
