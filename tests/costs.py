@@ -36,3 +36,14 @@ def steps() -> Iterator[Callable[[], int]]:
         yield read
     finally:
         profiler.disable()
+
+
+@contextmanager
+def kept() -> Iterator[Callable[[], int]]:
+    """Give a function that says how many bytes are allocated now, beyond what was there before."""
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()

@@ -16,7 +16,7 @@ from appliance.broker.filter.kept_filters import Filtered, KeptFilters
 from appliance.broker.filter.subscriptions import Subscription
 from appliance.broker.pop.engine import PollingFull, PopAnswer, PopEngine
 from appliance.broker.pop.pop_table import Handle
-from appliance.broker.pop.taking import PopRequest, PopSlice
+from appliance.broker.pop.taking import MOST_ATTEMPT_ID, PopRequest, PopSlice
 from appliance.grpc.clients import ClientSession, ClientSessions
 from appliance.grpc.consumers import Consumers, max_attempts
 from appliance.grpc.methods import REFUSALS, decoded, status_told
@@ -132,7 +132,7 @@ class Receives:
             from_end=True,
             owner=session.client_id,
             order=group.consume_orderly,
-            attempt_id=request.attempt_id[:64],
+            attempt_id=request.attempt_id[:MOST_ATTEMPT_ID],
             in_groups=True,
         )
         return _Asked(wanted, kept, subscription, max_attempts(group), request.auto_renew)

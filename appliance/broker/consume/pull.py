@@ -143,7 +143,8 @@ class Pulls:
         self._filters.check(kept)
         if waits:
             self._park(peer)
-        pull.request.ext, header.subscription = {}, None  # read; as long as this waits they would stay
+        pull.request.ext = {}  # read, as the rest: as long as this waits they would stay
+        header.subscription = header.expression_type = None
         if kept.is_small:
             return AsyncReply(lambda: run(pull, peer), pull=waits, reads=True)
         key, (tags, record) = kept.key, self._filters.enter(kept)

@@ -19,6 +19,8 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.reading import FoundStatus, ReadRequest
 from storage_driver.record import MessageQueue
 
+MOST_ATTEMPT_ID = 64  # characters; what is behind them is not looked at: it would stay as long as a receiver waits
+
 
 class GotStats(Protocol):
     """Counters of what consumers get."""

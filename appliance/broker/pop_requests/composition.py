@@ -1,5 +1,6 @@
 """Composes the handlers of POP, made with its first request."""
 
+from appliance.broker.filter.kept_filters import KeptFilters
 from appliance.broker.pop.engine import PopEngine, PopTables
 from appliance.broker.pop_requests.acknowledging import Acknowledging
 from appliance.broker.pop_requests.checks import PopChecks, PopRules
@@ -15,10 +16,10 @@ def pop_handlers(
     engine: PopEngine, rules: PopRules, tables: PopTables, modes: RequestModes, store: Queues
 ) -> dict[int, Handle]:
     """Return request code -> handler."""
-    checks = PopChecks(rules, tables.topics, tables.groups)
+    checks, filters = PopChecks(rules, tables.topics, tables.groups), KeptFilters()
     return merged(
-        Receiving(engine, checks, tables.arrivals).handlers(),
+        Receiving(engine, checks, tables.arrivals, filters).handlers(),
         Acknowledging(engine, checks, store, tables.topics).handlers(),
-        Looking(engine, checks, tables.arrivals).handlers(),
+        Looking(engine, checks, tables.arrivals, filters).handlers(),
         Modes(modes, tables.topics, tables.groups).handlers(),
     )

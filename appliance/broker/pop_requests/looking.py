@@ -3,8 +3,11 @@
 Source: RocketMQ 5.5.0 PeekMessageProcessor, NotificationProcessor, PollingInfoProcessor.
 """
 
+from collections.abc import Awaitable, Callable
+
+from appliance.broker.filter.kept_filters import KeptFilters
 from appliance.broker.pop.engine import PollingFull, PopEngine
-from appliance.broker.pop.taking import PopRequest
+from appliance.broker.pop.taking import MOST_ATTEMPT_ID, PopRequest
 from appliance.broker.pop_requests.checks import PopChecks
 from appliance.broker.pop_requests.receiving import LONGEST_POLL_MS
 from appliance.broker.tables.arrivals import Arrivals
@@ -19,8 +22,8 @@ from storage_driver.record import MessageQueue
 class Looking:
     """Handles those who only look; one object per broker."""
 
-    def __init__(self, engine: PopEngine, checks: PopChecks, arrivals: Arrivals) -> None:
-        self._engine, self._checks, self._arrivals = engine, checks, arrivals
+    def __init__(self, engine: PopEngine, checks: PopChecks, arrivals: Arrivals, filters: KeptFilters) -> None:
+        self._engine, self._checks, self._arrivals, self._filters = engine, checks, arrivals, filters
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code -> handler."""
@@ -55,12 +58,24 @@ class Looking:
         kept = self._checks.filter(topic.name, header.expression, header.expression_type)
         poll_s = min(max(header.poll_ms, 0), LONGEST_POLL_MS) / 1000
         wanted = PopRequest(header.consumer_group, topic.name, header.queue_id, 1, 0, poll_s, kept.accepts[0])
-        wanted = wanted._replace(owner=str(peer.id), order=header.order, attempt_id=header.attempt_id or "")
+        attempt_id = (header.attempt_id or "")[:MOST_ATTEMPT_ID]
+        wanted = wanted._replace(owner=str(peer.id), order=header.order, attempt_id=attempt_id)
+        self._filters.check(kept)
         waits = poll_s > 0 and self._arrivals.may_park(peer)
         if not waits:
             return AsyncReply(lambda: self._notice(request, wanted._replace(poll_s=0.0), full=poll_s > 0))
+        request.body, request.ext, request.remark = b"", {}, None
+        if kept.is_small:
+            return AsyncReply(self._parked(request, wanted, peer), pull=True)
+        shared = wanted._replace(accepts=self._filters.enter(kept)[0])
+        run, key = self._parked(request, shared, peer), kept.key
+        return AsyncReply(lambda: self._filters.during(run(), key), pull=True)
+
+    def _parked(
+        self, request: RemotingCommand, wanted: PopRequest, peer: RequestPeer
+    ) -> Callable[[], Awaitable[RemotingCommand]]:
+        """Return what waits; it is counted from now on."""
         self._arrivals.enter(peer)
-        request.body, request.ext = b"", {}
 
         async def run() -> RemotingCommand:
             try:
@@ -68,7 +83,7 @@ class Looking:
             finally:
                 self._arrivals.leave(peer)
 
-        return AsyncReply(run, pull=True)
+        return run
 
     async def _notice(self, request: RemotingCommand, wanted: PopRequest, *, full: bool = False) -> RemotingCommand:
         try:

@@ -7,7 +7,7 @@ without one.
 from appliance.broker.filter.kept_filters import Filtered, KeptFilters
 from appliance.broker.pop.engine import MOST_MESSAGES, PollingFull, PopAnswer, PopEngine
 from appliance.broker.pop.retry_topics import TopicKind
-from appliance.broker.pop.taking import PopRequest, PopSlice
+from appliance.broker.pop.taking import MOST_ATTEMPT_ID, PopRequest, PopSlice
 from appliance.broker.pop_requests.checks import PopChecks
 from appliance.broker.pop_requests.receipts import (
     ORDERED_QUEUE,
@@ -32,9 +32,8 @@ LONGEST_INVISIBLE_MS = 12 * 3_600_000  # as the 5.x clients ask for at most
 class Receiving:
     """Handles receives; one object per broker."""
 
-    def __init__(self, engine: PopEngine, checks: PopChecks, arrivals: Arrivals) -> None:
-        self._engine, self._checks, self._arrivals = engine, checks, arrivals
-        self._filters = KeptFilters()
+    def __init__(self, engine: PopEngine, checks: PopChecks, arrivals: Arrivals, filters: KeptFilters) -> None:
+        self._engine, self._checks, self._arrivals, self._filters = engine, checks, arrivals, filters
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code -> handler."""
@@ -59,7 +58,7 @@ class Receiving:
             from_end=header.init_mode == 1,
             owner=str(peer.id),
             order=header.order,
-            attempt_id=header.attempt_id or "",
+            attempt_id=(header.attempt_id or "")[:MOST_ATTEMPT_ID],
         )
         request.ext = {}  # read; as long as this waits it would stay
         return self._later(request, wanted, kept, peer)
