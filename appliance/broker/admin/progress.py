@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+import trio
+
 from appliance.broker.admin.stats import BrokerCounters
 from appliance.broker.consume.lookups import FIRST_5X_VERSION
 from appliance.broker.tables.arrivals import Arrivals
@@ -40,6 +42,9 @@ from storage_driver.record import MessageQueue
 LONG_MAX = (1 << 63) - 1
 END_OF_QUEUE = -1  # as a time
 CPP, JAVA = "CPP", "JAVA"
+MOST_ROWS = 50_000  # queues in one answer, 600 bytes each: more do not fit into a frame of Java's
+FEW_ROWS = 2_000  # those of larger answers are made one answer at a time, and written in a thread
+ROWS_PER_TURN = 500  # of one topic; then others have their turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ class OffsetCommands:
         self._topics, self._offsets, self._clients = tables.topics, tables.offsets, tables.clients
         self._stats, self._arrivals = tables.stats, tables.arrivals
         self._store, self._broker, self._address, self._delay_offsets = store, broker, address, delay_offsets
+        self._large = trio.Lock()
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
@@ -88,7 +94,8 @@ class OffsetCommands:
             raise Refused(ResponseCode.SYSTEM_ERROR, "No consumer offset in this broker")
 
         async def answer() -> RemotingCommand:
-            return request.reply(body=await self._offsets.encoded())
+            async with self._large:
+                return request.reply(body=await self._offsets.encoded())
 
         return AsyncReply(answer)
 
@@ -103,18 +110,25 @@ class OffsetCommands:
 
     def handle_stats(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_CONSUME_STATS (208): offsets of broker and group in each queue; an empty table for an unknown group."""
-        header = ConsumeStatsHeader.from_ext(request.ext)
-        named = [header.topic] if header.topic else [name for name in (header.topic_list or "").split(";") if name]
-        names = named or self._offsets.topics_of(header.consumer_group)
-        return AsyncReply(partial(self._answer_stats, request, header.consumer_group, names))
+        return AsyncReply(partial(self._group_stats, request, ConsumeStatsHeader.from_ext(request.ext)))
 
-    async def _answer_stats(self, request: RemotingCommand, group: str, names: Iterable[str]) -> RemotingCommand:
+    async def _group_stats(self, request: RemotingCommand, asked: ConsumeStatsHeader) -> RemotingCommand:
+        """Raises Refused for too many queues."""
+        group = asked.consumer_group
+        named = [asked.topic] if asked.topic else [name for name in (asked.topic_list or "").split(";") if name]
+        topics = list(self._consumed(group, dict.fromkeys(named or self._offsets.topics_of(group))))
+        if _rows_of(topics) <= FEW_ROWS:
+            return await self._answer_stats(request, group, topics)
+        async with self._large:
+            return await self._answer_stats(request, group, topics)
+
+    async def _answer_stats(self, request: RemotingCommand, group: str, topics: Iterable[Topic]) -> RemotingCommand:
         table: dict[NamedQueue, OffsetWrapper] = {}
         tps = 0.0
-        for topic in self._consumed(group, names):
+        for topic in topics:
             table |= await self._queues_of(group, topic)
             tps += self._stats.consume_tps(group, topic.name)
-        return request.reply(body=ConsumeStats(table, tps).to_bytes())
+        return request.reply(body=await _written(ConsumeStats(table, tps), len(table)))
 
     def _consumed(self, group: str, names: Iterable[str]) -> Iterator[Topic]:
         """Yield the topics that exist and that a group, while it is connected, subscribes to."""
@@ -128,6 +142,8 @@ class OffsetCommands:
     async def _queues_of(self, group: str, topic: Topic) -> dict[NamedQueue, OffsetWrapper]:
         table = {}
         for queue_id in range(topic.read_queues):
+            if queue_id % ROWS_PER_TURN == 0:
+                await trio.lowlevel.checkpoint()
             queue = MessageQueue(topic.name, queue_id)
             offset = max(self._offsets.get(group, topic.name, queue_id), 0)
             last_ms = await self._store.stored_ms_at(queue, offset - 1) if offset > 0 else None
@@ -138,24 +154,30 @@ class OffsetCommands:
 
     def handle_all_stats(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_BROKER_CONSUME_STATS (317): the same for every group and topic with offsets."""
-        return AsyncReply(
-            partial(self._answer_all_stats, request, AllConsumeStatsHeader.from_ext(request.ext).is_order)
-        )
+        return AsyncReply(partial(self._all_stats, request, AllConsumeStatsHeader.from_ext(request.ext).is_order))
 
-    async def _answer_all_stats(self, request: RemotingCommand, ordered_only: bool) -> RemotingCommand:
+    async def _all_stats(self, request: RemotingCommand, ordered_only: bool) -> RemotingCommand:
+        """One at a time. Raises Refused for too many queues."""
+        async with self._large:
+            pairs = [
+                (group, topic)
+                for topic_name, _, group in (name.partition("@") for name in self._offsets.table())
+                if (topic := self._topics.get(topic_name)) is not None and (topic.order or not ordered_only)
+            ]
+            _rows_of(topic for _, topic in pairs)
+            return await self._answer_all_stats(request, pairs)
+
+    async def _answer_all_stats(self, request: RemotingCommand, pairs: Iterable[tuple[str, Topic]]) -> RemotingCommand:
         groups: dict[str, list[ConsumeStats]] = {}
-        behind = 0
-        for name in list(self._offsets.table()):
-            topic_name, _, group = name.partition("@")
-            topic = self._topics.get(topic_name)
-            if topic is None or (ordered_only and not topic.order):
-                continue
+        behind = rows = 0
+        for group, topic in pairs:
             table = await self._queues_of(group, topic)
             behind += sum(item.broker_offset - item.consumer_offset for item in table.values())
-            stats = ConsumeStats(table, self._stats.consume_tps(group, topic_name))
+            rows += len(table)
+            stats = ConsumeStats(table, self._stats.consume_tps(group, topic.name))
             groups.setdefault(group, []).append(stats)
         listed = tuple({group: tuple(items)} for group, items in groups.items())
-        return request.reply(body=AllConsumeStats(listed, self._address, behind).to_bytes())
+        return request.reply(body=await _written(AllConsumeStats(listed, self._address, behind), rows))
 
     # changes
 
@@ -254,3 +276,17 @@ class OffsetCommands:
             if self._topics.get(name) is not None and not skipped:
                 self._offsets.copy(header.src_group, header.dest_group, name)
         return Reply(request.reply())
+
+
+def _rows_of(topics: Iterable[Topic]) -> int:
+    """Return how many queues an answer about topics has. Raises Refused for more than MOST_ROWS."""
+    rows = sum(max(1, topic.read_queues) for topic in topics)
+    if rows > MOST_ROWS:
+        text = f"the progress in {rows} queues does not fit into one answer, at most {MOST_ROWS} do"
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"{text}: ask for one group and topic at a time")
+    return rows
+
+
+async def _written(body: ConsumeStats | AllConsumeStats, rows: int) -> bytes:
+    """Return the JSON of an answer; of many rows it takes so long that others continue meanwhile."""
+    return body.to_bytes() if rows <= FEW_ROWS else await trio.to_thread.run_sync(body.to_bytes)

@@ -1,13 +1,22 @@
 """How far groups have come, and moving them, over a real store."""
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pytest
+import trio
+import trio.testing
+
+from appliance.broker.admin import progress
 from appliance.broker.consume.lookups import FIRST_5X_VERSION
 from appliance.broker.tables.topics import Topic
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode as Code
 from netstack.wire.command import RemotingCommand
 from tests.appliance.admin_bench import Bench, bench
+from tests.costs import steps
+from tests.waiting import until
 
 
 async def test_progress_lists_every_read_queue(tmp_path: Path) -> None:
@@ -185,3 +194,64 @@ async def test_an_offset_beyond_the_end_counts_as_negative_lag_of_its_queue_and_
         assert listed["totalDiff"] == 2
         b.topics.delete("T")
         assert fastjson.loads((await b.ask(Code.GET_BROKER_CONSUME_STATS, isOrder="false")).body)["totalDiff"] == 0
+
+
+async def test_a_topic_that_is_named_a_thousand_times_is_looked_at_once(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        b.topics.put(Topic("Wide", 1024, 1024))
+        asked = {"consumerGroup": "g", "topicList": "Wide;" * 1000 + "T;none"}
+        with steps() as taken:
+            told = await b.ask(Code.GET_CONSUME_STATS, **asked)
+        assert taken() < 100_000, "a million queues would be looked at"
+        assert told.body.count(b'"brokerOffset"') == 1024 + 4
+
+
+@pytest.mark.parametrize(
+    ("code", "ext"),
+    [(Code.GET_CONSUME_STATS, {"consumerGroup": "g"}), (Code.GET_BROKER_CONSUME_STATS, {"isOrder": "false"})],
+)
+async def test_progress_in_more_queues_than_one_answer_holds_is_refused_before_it_is_made(
+    tmp_path: Path, code: int, ext: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "MOST_ROWS", 50)
+    async with bench(tmp_path) as b:
+        for number in range(6):
+            b.topics.put(Topic(f"T{number}", 10, 10))
+            b.offsets.commit("g", f"T{number}", 0, 1)
+        with steps() as taken:
+            refused = await b.refusal(code, **ext)
+        assert refused[0] == 1
+        assert "60 queues" in refused[1]
+        assert taken() < 1000
+        b.offsets.drop_topic("T5")
+        assert (await b.ask(code, **ext)).body.count(b'"brokerOffset"') == 50
+
+
+async def test_large_answers_are_made_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes tens of MiB while it is made; small ones do not wait for them."""
+    monkeypatch.setattr(progress, "FEW_ROWS", 5)
+    async with bench(tmp_path) as b:
+        b.topics.put(Topic("Wide", 10, 10))
+        b.offsets.commit("g", "Wide", 0, 1)
+        begun, go_on, ended = list[int](), trio.Event(), list[str]()
+        written = progress._written
+
+        async def held(body: Any, rows: int) -> bytes:
+            if rows > 5:
+                begun.append(rows)
+                await go_on.wait()
+            return await written(body, rows)
+
+        async def ask(code: int, **ext: str) -> None:
+            ended.append(f"{code} {(await b.ask(code, **ext)).code}")
+
+        monkeypatch.setattr(progress, "_written", held)
+        async with trio.open_nursery() as nursery:
+            for code in (208, 317, 208, 43):
+                nursery.start_soon(partial(ask, code, consumerGroup="g", isOrder="false"))
+            nursery.start_soon(partial(ask, 208, consumerGroup="g", topic="T"))
+            await until(lambda: begun and ended)
+            await trio.testing.wait_all_tasks_blocked()
+            assert (begun, ended) == ([10], ["208 0"])
+            go_on.set()
+        assert sorted(ended) == ["208 0", "208 0", "208 0", "317 0", "43 0"]
