@@ -25,6 +25,7 @@ from storage_driver.interfaces import Queues
 from storage_driver.record import MessageQueue
 
 MOST_ACKS = 1024  # takes in one request
+MOST_ACKED = 4096  # messages: 2 µs each, during which nobody else is served
 
 
 class Acknowledging:
@@ -123,11 +124,15 @@ def read_acks(body: bytes) -> list[tuple[BatchAck, list[int]]]:
     if len(acks) > MOST_ACKS:
         text = f"{len(acks)} takes in one request, at most {MOST_ACKS} are allowed"
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, text)
-    found = []
+    found, messages = [], 0
     for ack in acks:
         try:
             TopicKind(int(ack.retry))
             found.append((ack, list(offsets_of(ack.start_offset, ack.bits))))
         except ValueError:
             continue
+        messages += len(found[-1][1])
+        if messages > MOST_ACKED:
+            text = f"{messages} messages or more in one request, at most {MOST_ACKED} are acknowledged together"
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, text)
     return found

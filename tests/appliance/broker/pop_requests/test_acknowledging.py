@@ -1,5 +1,6 @@
 """Acknowledgements and renewals over a socket."""
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from appliance.testing import FakePeer, answered
 from tests.appliance.box import ask, connected, running_box, send
 from tests.appliance.broker.pop.bench import pop_bench
 from tests.appliance.broker.pop_requests.requests import batch, bodies, pop, popped
+from tests.costs import steps
 from tests.waiting import until
 
 
@@ -118,3 +120,17 @@ async def test_a_deleted_topic_takes_its_retry_topics_with_it(tmp_path: Path) ->
         assert (await channel.ask(route)).code == 0
         assert (await channel.ask(ask(215, topic="T"))).code == 0
         assert (await channel.ask(route)).code == 17
+
+
+async def test_a_batch_of_too_many_messages_is_refused_before_they_are_looked_for(tmp_path: Path) -> None:
+    async with running_box(tmp_path) as box, connected(box) as channel:
+        await channel.ask(send("T", b"1"))
+        (message,) = popped(await channel.ask(pop()))
+        fields = message.handle.split()
+        bits = base64.b64encode(b"\xff" * 64).decode()
+        take = {"c": "CG", "t": "T", "r": "0", "so": 0, "q": int(fields[6]), "pt": int(fields[1]), "it": 1, "b": bits}
+        with steps() as taken:
+            refused = await channel.ask(batch(*[take] * 1024))
+        assert (refused.code, "at most 4096 are acknowledged together" in (refused.remark or "")) == (13, True)
+        assert taken() < 150_000
+        assert (await channel.ask(batch(*[take] * 8))).code == 0
