@@ -3,7 +3,7 @@
 Source: RocketMQ 4.9.8 AdminBrokerProcessor.callConsumer, Broker2Client.getConsumeStatus.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 import trio
@@ -23,6 +23,7 @@ from storage_driver.record import decode_record, parse_message_id
 CALL_S, STATUS_S = 10.0, 5.0
 STATUS = Bounds(bytes=256 << 10, lenient=256 << 10)  # of about 3,000 queues
 CALLABLE_SINCE = 62  # V3_1_8_SNAPSHOT
+MOST_CALLS, MOST_CALL_BYTES = 64, 16 << 10  # that wait for consumers; of the fields and the body of each
 
 
 class ClientCalls:
@@ -34,6 +35,7 @@ class ClientCalls:
         """consumed: hears the topic, queue and offset of a message that a consumer has consumed directly."""
         self._clients, self._store, self._broker, self._consumed = clients, store, broker, consumed
         self._reader = trio.CapacityLimiter(1)  # answers are maps keyed by queues, which are read slowly
+        self._calls = 0
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
@@ -46,7 +48,29 @@ class ClientCalls:
     def handle_running_info(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """GET_CONSUMER_RUNNING_INFO (307): what a consumer says about itself, with its threads if asked for."""
         header = ConsumerRunningInfoHeader.from_ext(request.ext)
-        return AsyncReply(partial(self._call, request, header.consumer_group, header.client_id, request.ext))
+        return self._later(request, partial(self._call, request, header.consumer_group, header.client_id, request.ext))
+
+    def _later(self, request: RemotingCommand, run: Callable[[], Awaitable[RemotingCommand]]) -> AsyncReply:
+        """Return an answer that waits for consumers: while one is mute the request is kept, so it has to be small.
+
+        Raises Refused.
+        """
+        size = len(request.body) + sum(map(len, (*request.ext, *request.ext.values())))
+        if size > MOST_CALL_BYTES:
+            text = f"a question to a consumer of {size} bytes, at most {MOST_CALL_BYTES} are passed on"
+            raise Refused(ResponseCode.SYSTEM_ERROR, text)
+
+        async def counted() -> RemotingCommand:
+            if self._calls >= MOST_CALLS:
+                text = f"{self._calls} questions to consumers wait for their answers; try again in some seconds"
+                raise Refused(ResponseCode.SYSTEM_BUSY, text)
+            self._calls += 1
+            try:
+                return await run()
+            finally:
+                self._calls -= 1
+
+        return AsyncReply(counted)
 
     def handle_consume_directly(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """CONSUME_MESSAGE_DIRECTLY (309): let a consumer consume one message now. Raises Refused."""
@@ -55,7 +79,7 @@ class ClientCalls:
             _, log_offset = parse_message_id(header.message_id or "")
         except ValueError as exc:
             raise Refused(ResponseCode.SYSTEM_ERROR, str(exc)) from exc
-        return AsyncReply(partial(self._consume_directly, request, header, log_offset))
+        return self._later(request, partial(self._consume_directly, request, header, log_offset))
 
     async def _consume_directly(
         self, request: RemotingCommand, header: ConsumeDirectlyHeader, log_offset: int
@@ -98,7 +122,7 @@ class ClientCalls:
             remark = f"No Any Consumer online in the consumer group: [{header.group}]"
             raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, remark)
         members = [(p, m.client_id) for p, m in group.members.items() if header.client_id in (None, m.client_id)]
-        return AsyncReply(partial(self._status, request, header, members))
+        return self._later(request, partial(self._status, request, header, members))
 
     async def _status(
         self, request: RemotingCommand, header: ConsumerStatusHeader, members: list[tuple[RequestPeer, str]]

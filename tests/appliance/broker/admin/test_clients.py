@@ -3,13 +3,16 @@
 from pathlib import Path
 
 import pytest
+import trio
 
+from appliance.broker.admin import clients
 from appliance.broker.tables.topics import Topic
 from netstack.errors import AskTimeout, ChannelClosed
 from netstack.wire.codes import RequestCode as Code
-from netstack.wire.command import request
+from netstack.wire.command import RemotingCommand, request
 from storage_driver.record import decode_record
 from tests.appliance.admin_bench import bench
+from tests.waiting import until
 
 
 async def test_running_info_is_passed_on_and_back_unread(tmp_path: Path) -> None:
@@ -87,3 +90,41 @@ async def test_status_is_gathered_from_all_members_that_answer(tmp_path: Path) -
             b'{"consumerTable":{"c1":{{"brokerName":"box","queueId":0,"topic":"T"}:12}},"messageQueueTable":{}}'
         )
         assert (await b.ask(Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, **ext | {"group": "x"})).code == 206
+
+
+@pytest.mark.parametrize("code", [307, 309, 223])
+async def test_a_question_that_is_large_is_not_kept_while_a_consumer_says_nothing(tmp_path: Path, code: int) -> None:
+    async with bench(tmp_path) as b:
+        b.consumer()
+        id_ = "0A000001000000000000000000000000"
+        ext = {"consumerGroup": "g", "clientId": "c1", "msgId": id_, "topic": "T", "group": "g"}
+        refused = await b.refusal(code, **ext, more="x" * 20_000)
+        assert refused[0] == 1
+        assert "at most 16384 are passed on" in refused[1]
+
+
+async def test_only_so_many_questions_wait_for_consumers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "MOST_CALLS", 2)
+    async with bench(tmp_path) as b:
+        peer, asked = b.consumer(), list[RemotingCommand]()
+        silent = trio.Event()
+
+        async def never(code: int, ext: object, body: bytes = b"", *, timeout_s: float) -> RemotingCommand:
+            await silent.wait()
+            return request(0).reply()
+
+        async def ask() -> None:
+            asked.append(await b.ask(Code.GET_CONSUMER_RUNNING_INFO, consumerGroup="g", clientId="c1"))
+
+        monkeypatch.setattr(peer, "ask", never)
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(ask)
+            await until(lambda: asked)
+            assert [(each.code, (each.remark or "")[:34]) for each in asked] == [
+                (2, "2 questions to consumers wait for ")
+            ]
+            silent.set()
+        assert [each.code for each in asked] == [2, 0, 0]
+        await ask()
+        assert asked[-1].code == 0
