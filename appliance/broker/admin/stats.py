@@ -22,6 +22,7 @@ PERIODS_MS: Final = (10_000, 600_000, 3_600_000)  # between the samples of each 
 MINUTE, HOUR, DAY = 0, 1, 2
 _KEPT: Final = (7, 7, 25)  # samples of each view
 ITEMS_PER_BREATH, LONGEST_INT = 500, 10
+MOST_ITEMS: Final = 100_000  # of groups and their queues, about 900 bytes each; what comes later counts in the totals
 TPS_WINDOWS_S: Final = (10, 60, 600)
 
 
@@ -148,14 +149,19 @@ class BrokerCounters:
 
     def got(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:
         """Count messages pulled."""
-        item = self._got.get((topic, group, queue_id))
-        if item is None:
-            item = self._got[topic, group, queue_id] = Item()
-            self._groups.setdefault((topic, group), Item())
+        item = self._got.get((topic, group, queue_id)) or self._new_got(topic, group, queue_id)
         for counter in (item, self.gets):
             counter.calls += 1
             counter.count += count
             counter.size += size
+
+    def _new_got(self, topic: str, group: str, queue_id: int) -> Item:
+        """Return the counter of a queue of a group; beyond the limit one that nobody keeps."""
+        item = Item()
+        if len(self._got) < MOST_ITEMS:
+            self._got[topic, group, queue_id] = item
+            self._groups.setdefault((topic, group), Item())
+        return item
 
     def missed(self) -> None:
         """Count a pull that found nothing."""
@@ -163,7 +169,11 @@ class BrokerCounters:
 
     def sent_back(self, group: str, topic: str) -> None:
         """Count a message that a consumer sent back."""
-        item = self._returned.setdefault((topic, group), Item())
+        item = self._returned.get((topic, group))
+        if item is None:
+            item = Item()
+            if len(self._returned) < MOST_ITEMS:
+                self._returned[topic, group] = item
         item.calls += 1
         item.count += 1
 

@@ -88,7 +88,8 @@ class SendBacks:
             draft.properties[DELAY] = str(level)
         placed = self._intake.put(draft)
         await self._wait_durable(placed.end)
-        self._tables.stats.sent_back(group.name, draft.properties[RETRY_TOPIC])
+        named = draft.properties[RETRY_TOPIC]  # by the sender, who may have made it up
+        self._tables.stats.sent_back(group.name, named if self._tables.topics.get(named) else stored.topic)
         return request.reply()
 
     async def _message_at(self, log_offset: int, signer: Signer | None) -> StoredMessage:

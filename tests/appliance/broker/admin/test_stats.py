@@ -4,6 +4,7 @@ from datetime import date
 
 import pytest
 
+from appliance.broker.admin import stats as stats_module
 from appliance.broker.admin.stats import BrokerCounters, StatsView
 
 
@@ -152,3 +153,16 @@ async def test_a_deleted_topic_leaves_no_counter() -> None:
     await ticked(clock, stats, 1)
     stats.forget_topic("T")
     assert stats.views("TOPIC_PUT_NUMS", "T") is stats.views("GROUP_GET_NUMS", "T@g") is None
+
+
+async def test_counters_of_groups_have_an_end_and_totals_count_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats_module, "MOST_ITEMS", 3)
+    stats = Clock().stats()
+    for number in range(5):
+        for _ in range(2):
+            stats.got(f"g{number}", "T", 0, 1, 10)
+            stats.sent_back(f"g{number}", "T")
+    assert len(stats.counts().got) == 3
+    assert [stats.views(name, "T@g3") for name in ("GROUP_GET_NUMS", "SNDBCK_PUT_NUMS")] == [None, None]
+    assert stats.views("SNDBCK_PUT_NUMS", "T@g2") is not None
+    assert (stats.gets.count, stats.gets.size) == (10, 100)

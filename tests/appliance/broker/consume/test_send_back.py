@@ -91,3 +91,16 @@ async def test_a_group_without_retry_queues_loses_it_quietly(tmp_path: Path) -> 
         assert (await channel.ask(request(200, {}, body))).code == 0
         assert (await channel.ask(send_back(message))).code == 0
         assert await waiting(channel, LEVEL_3) == []
+
+
+async def test_a_topic_that_a_sender_made_up_is_not_counted_under_its_name(tmp_path: Path) -> None:
+    async with running_box(tmp_path) as box, connected(box) as channel:
+        await channel.ask(send("T", b"1", "RETRY_TOPIC\x01made-up\x02"))
+        await channel.ask(send("T", b"2"))
+        for message in messages_of(await channel.ask(pull("T", group="TOOLS_CONSUMER"))):
+            assert (await channel.ask(send_back(message))).code == 0
+        counted = [
+            (await channel.ask(ask(315, statsName="SNDBCK_PUT_NUMS", statsKey=f"{topic}@CG"))).code
+            for topic in ("T", "made-up")
+        ]
+        assert counted == [0, 1]
