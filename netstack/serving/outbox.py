@@ -17,8 +17,9 @@ SHARE: Final = 256 * KIB  # what one peer may leave unread while all together le
 class Unsent:
     """What all peers of a process together leave unread.
 
-    Above `limit` the peer that has taken nothing for longest loses its connection: each may have asked for one answer
-    of 4 MiB, and a thousand may do so at the same time.
+    Above `limit` a peer loses its connection, since a thousand may each have asked for one answer of 4 MiB: of those
+    that leave more than SHARE unread the one that has taken nothing for longest. One that pauses over an ordinary
+    answer outlives those that have much and read it slowly on purpose.
     """
 
     def __init__(self, most: int = 24 * MIB, limit: int = 64 * MIB) -> None:
@@ -32,8 +33,12 @@ class Unsent:
             self._owing.add(outbox)
         else:
             self._owing.discard(outbox)
-        while change > 0 and self.bytes > self._limit and len(self._owing) > 1:
-            min(self._owing - {outbox}, key=lambda owing: owing.progress_at).give_up()
+        first = outbox.unsent_bytes - change <= SHARE  # a peer may have one answer, however large
+        while change > 0 and self.bytes > self._limit:
+            owing = self._owing - {outbox} if first else self._owing
+            if not owing:
+                break
+            min(owing, key=lambda each: (each.unsent_bytes <= SHARE, each.progress_at)).give_up()
 
 
 class Outbox:
@@ -81,9 +86,9 @@ class Outbox:
             return
         if not self.unsent_bytes:
             self.progress_at = trio.current_time()
-        self._add(sum(map(len, frames)))
         self._frames += frames
-        if self._writer is not None:
+        self._add(sum(map(len, frames)))  # which may be too much
+        if self._writer is not None and self._frames:
             trio.lowlevel.reschedule(self._writer)
             self._writer = None
 

@@ -235,3 +235,32 @@ async def test_what_a_given_up_peer_takes_after_all_is_not_counted_twice() -> No
         await trio.testing.wait_all_tasks_blocked()
         assert together.bytes == 200
         nursery.cancel_scope.cancel()
+
+
+async def test_who_pauses_over_an_ordinary_answer_outlives_who_has_much_and_reads_it_slowly(
+    autojump_clock: object,
+) -> None:
+    together, ended = Unsent(limit=8 * SHARE), list[str]()
+
+    def opened(name: str) -> Outbox:
+        outbox = Outbox(together=together)
+        outbox.end = partial(ended.append, name)
+        return outbox
+
+    good, first, second = opened("good"), opened("first"), opened("second")
+    good.put(bytes(SHARE))
+    for outbox in (first, second):
+        await trio.sleep(1)
+        outbox.put(bytes(2 * SHARE))
+    second.put(bytes(4 * SHARE))
+    assert (ended, good.unsent_bytes) == (["first"], SHARE)
+
+
+async def test_who_has_much_already_is_given_up_also_when_nobody_else_has_anything() -> None:
+    together, ended = Unsent(limit=4 * SHARE), list[str]()
+    outbox = Outbox(together=together)
+    outbox.end = partial(ended.append, "greedy")
+    outbox.put(bytes(8 * SHARE))
+    assert (ended, together.bytes) == ([], 8 * SHARE), "one answer, however large"
+    outbox.put(bytes(8 * SHARE))
+    assert (ended, together.bytes, outbox.unsent_bytes) == (["greedy"], 0, 0)
