@@ -14,7 +14,7 @@ import trio
 
 from netstack.errors import HttpSpoken, ProtocolError, Refused
 from netstack.serving.governor import Governor
-from netstack.serving.limits import PARTIAL_FREE
+from netstack.serving.limits import PARTIAL_FREE, PRESSED_S
 from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
 from netstack.serving.receiver import receive_of
@@ -43,7 +43,7 @@ class Connection:
         self._bytes = governor.in_flight
         self._receive = receive_of(stream)
         self._pace = PeerActivity(trio.current_time())
-        self._in_flight = 0
+        self._in_flight = self._unmade = 0  # requests; bytes of those that wait for room for their answers
         self._held: DeferredBatch | None = None  # of this pass
         self._replies: list[bytes] = []  # of this pass
         self._made = 0  # bytes of them, and one for each that takes a while
@@ -97,10 +97,13 @@ class Connection:
         limits, outbox = self._governor.limits, self._outbox
         if outbox.unsent_bytes and now - outbox.progress_at > limits.unsent_s:
             return f"unsent: {outbox.unsent_bytes} bytes, nothing read for {limits.unsent_s:g} s"
+        if self._unmade > PARTIAL_FREE and self._bytes.paused_s(now) > PRESSED_S:
+            return f"unsent: {self._unmade} bytes of requests wait for answers to be read, and all others for them"
         if self._pace.stopped:
             return None  # by us; what is unread is not the peer's fault
-        if self._pace.frame_since is not None and now - self._pace.frame_since > limits.frame_s:
-            return f"frame incomplete after {limits.frame_s:g} s"
+        frame_s = PRESSED_S if self._bytes.partial_full and self._pace.partial > PARTIAL_FREE else limits.frame_s
+        if self._pace.frame_since is not None and now - self._pace.frame_since > frame_s:
+            return f"frame incomplete after {frame_s:g} s"
         if not self._pace.frames and now - self._pace.opened_at > limits.first_frame_s:
             return f"first frame incomplete after {limits.first_frame_s:g} s"
         if now - max(self._pace.read_at, outbox.progress_at) > limits.idle_s:
@@ -259,7 +262,11 @@ class Connection:
         response: RemotingCommand | bytes | None
         try:
             if not later.reads:
-                await self._outbox.reserve(ANSWER_BYTES)
+                self._unmade += size
+                try:
+                    await self._outbox.reserve(ANSWER_BYTES)
+                finally:
+                    self._unmade -= size
                 reserved = ANSWER_BYTES
             response = await later.run()
         except Refused as refused:

@@ -9,6 +9,7 @@ class BytesInFlight:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.pending = self.partial = 0
+        self._paused_at = 0.0
         self._open, self._partial_room = trio.Event(), trio.Event()
         self._open.set()
 
@@ -16,7 +17,7 @@ class BytesInFlight:
         """Count the bytes of a request whose answer is pending."""
         self.pending += size
         if self.pending > self._limit and self._open.is_set():
-            self._open = trio.Event()
+            self._open, self._paused_at = trio.Event(), trio.current_time()
 
     def give(self, size: int) -> None:
         """Count the bytes of a request that is answered; readers continue at three quarters."""
@@ -27,6 +28,10 @@ class BytesInFlight:
     @property
     def paused(self) -> bool:
         return not self._open.is_set()
+
+    def paused_s(self, now: float) -> float:
+        """Return for how long nobody's requests have been read, by trio's clock; 0 while they are."""
+        return now - self._paused_at if self.paused else 0.0
 
     async def wait_open(self) -> None:
         await self._open.wait()

@@ -117,3 +117,4 @@ class LogLimiter:
 
 
 PARTIAL_FREE = 16 * KIB  # an incomplete frame up to here is never held back
+PRESSED_S = 3.0  # what waits for its peer while others wait for its room: then that connection ends

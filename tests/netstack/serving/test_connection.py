@@ -326,3 +326,51 @@ async def test_a_browser_that_takes_nothing_keeps_no_connection(autojump_clock: 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ours.send_all, b"GET / HTTP/1.1\r\n\r\n")
         assert await connection.run() == "protocol"
+
+
+async def test_half_a_frame_has_little_time_while_others_wait_for_its_room() -> None:
+    governor = Governor(LIMITS._replace(bytes_in_flight=8 * RECEIVE))
+    begun = struct.pack(">II", 15 << 20, 100)
+    async with (
+        connected(echo, governor) as (greedy, large),
+        connected(echo, governor) as (modest, small),
+    ):
+        await small.send_all(encode_command(request(34)) + encode_command(request(34, None, bytes(60_000)))[:16_000])
+        await large.send_all(encode_command(request(34)) + begun + bytes(3 * RECEIVE))
+        await trio.testing.wait_all_tasks_blocked()
+        start = trio.current_time()
+        assert greedy.overdue(start + 20) is None, "nobody waits"
+        await large.send_all(bytes(3 * RECEIVE))
+        await trio.testing.wait_all_tasks_blocked()
+        assert greedy.overdue(start + 2) is None
+        assert greedy.overdue(start + 5) == "frame incomplete after 3 s"
+        assert modest.overdue(start + 20) is None, "what is never held back is in nobody's way"
+
+
+async def test_who_reads_no_answers_and_holds_up_all_readers_with_large_requests_is_overdue() -> None:
+    async def answer() -> RemotingCommand:
+        await trio.lowlevel.checkpoint()
+        return request(12).reply()
+
+    governor = Governor(LIMITS._replace(bytes_in_flight=8 * RECEIVE))
+    handle = lambda command, peer: AsyncReply(answer)  # noqa: E731
+    frame = encode_command(request(12, None, bytes(3 * RECEIVE)))
+    async with AsyncExitStack() as stack:
+        mute = list[Connection]()
+        good, other = await stack.enter_async_context(connected(handle, governor))
+        await other.send_all(encode_command(request(12)))
+        for _ in range(3):
+            connection, stream = await stack.enter_async_context(connected(handle, governor))
+            await stream.send_all(frame[:-1])
+            await trio.testing.wait_all_tasks_blocked()
+            connection._outbox.unsent_bytes = 9 << 20  # what it asked for before
+            await stream.send_all(frame[-1:])
+            await trio.testing.wait_all_tasks_blocked()
+            mute.append(connection)
+        start = trio.current_time()
+        assert governor.statistics().readers_paused
+        for connection in mute:
+            connection._outbox.progress_at = start + 5  # it reads a little now and then
+            assert connection.overdue(start + 2) is None
+            assert str(connection.overdue(start + 5)).startswith("unsent: ")
+        assert good.overdue(start + 5) is None
