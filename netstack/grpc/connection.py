@@ -19,12 +19,13 @@ from netstack.grpc.http2 import Http2Server
 from netstack.grpc.limits import GrpcLimits
 from netstack.grpc.open_calls import OpenCalls, OwnCalls
 from netstack.grpc.status import CallFailed, GrpcStatus, timeout_s
-from netstack.grpc.uploads import Uploads
+from netstack.grpc.uploads import OwnUploads, Uploads
 from netstack.serving.governor import Governor
-from netstack.serving.limits import PARTIAL_FREE
+from netstack.serving.limits import PARTIAL_FREE, PRESSED_S
 from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
 from netstack.serving.receiver import receive_of
+from netstack.serving.slots import share_of
 from netstack.wire.conversation import Wake
 
 RECEIVE = 64 << 10
@@ -64,7 +65,8 @@ class GrpcConnection:
     ) -> None:
         self.peer = peer
         self._stream, self._outbox, self._governor, self._serving = stream, outbox, governor, serving
-        self._http2 = Http2Server(serving.limits, serving.uploads, trio.current_time, OwnCalls(serving.calls))
+        uploads = OwnUploads(serving.uploads, share_of(peer.remote[0]))
+        self._http2 = Http2Server(serving.limits, uploads, trio.current_time, OwnCalls(serving.calls))
         self._open: dict[int, _Open] = {}
         self._ended = EndedCalls()
         self._stuck: set[int] = set()  # streaming calls whose last message waits for the client's windows
@@ -119,12 +121,23 @@ class GrpcConnection:
         self._ended.forget(now)
         if outbox.unsent_bytes and now - outbox.progress_at > limits.unsent_s:
             return f"unsent: {outbox.unsent_bytes} bytes, nothing read for {limits.unsent_s:g} s"
-        oldest = self._http2.oldest_partial()
-        if oldest is not None and now - oldest > self._serving.limits.partial_s:
-            return f"message incomplete after {self._serving.limits.partial_s:g} s"
+        if reason := self._incomplete(now):
+            return reason
         if now - max(self._read_at, outbox.progress_at) > limits.idle_s:
             return f"idle for {limits.idle_s:g} s"
         return None
+
+    def _incomplete(self, now: float) -> str:
+        """Return which message takes too long, empty where none does; less time is left while others want its room."""
+        http2, serving, partial_s = self._http2, self._serving, self._serving.limits.partial_s
+        if self._partial > PARTIAL_FREE and self._governor.in_flight.partial_full:
+            partial_s = PRESSED_S
+        if (oldest := http2.oldest_partial()) is not None and now - oldest > partial_s:
+            return f"message incomplete after {partial_s:g} s"
+        oldest = http2.oldest_partial(granted=True) if serving.uploads.is_crowded else None
+        if oldest is not None and now - oldest > PRESSED_S:
+            return f"large message incomplete after {PRESSED_S:g} s, and others wait for its room"
+        return ""
 
     async def _write(self) -> None:
         try:

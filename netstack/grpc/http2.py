@@ -18,7 +18,7 @@ from netstack.grpc.limits import GrpcLimits
 from netstack.grpc.link_state import LinkState, first_window_change, opens_window, reports_error
 from netstack.grpc.open_calls import FIELD_BYTES, OpenCalls, OwnCalls
 from netstack.grpc.status import CallFailed, GrpcStatus, percent_encoded
-from netstack.grpc.uploads import Grant, Uploads
+from netstack.grpc.uploads import Grant, OwnUploads, Uploads
 
 PREFIX = 5  # u8 compressed, u32 length: before each message
 CONNECTION_WINDOW = 1 << 20
@@ -54,7 +54,11 @@ class Http2Server:
     """`feed` gives events, `outgoing` gives bytes. After a ProtocolError only `outgoing` is of use."""
 
     def __init__(
-        self, limits: GrpcLimits, uploads: Uploads, now: Callable[[], float], calls: OwnCalls | None = None
+        self,
+        limits: GrpcLimits,
+        uploads: Uploads | OwnUploads,
+        now: Callable[[], float],
+        calls: OwnCalls | None = None,
     ) -> None:
         self._limits, self._uploads, self._now, self._calls = limits, uploads, now, calls or OwnCalls(OpenCalls())
         self._gate, self._link = FrameGate(limits, now()), LinkState(limits, CONNECTION_WINDOW)
@@ -71,9 +75,14 @@ class Http2Server:
         """How many calls are open."""
         return len(self._streams)
 
-    def oldest_partial(self) -> float | None:
-        """Return since when the oldest unfinished message is on its way; one that waits for a grant is not late."""
+    def oldest_partial(self, *, granted: bool = False) -> float | None:
+        """Return since when the oldest unfinished message is on its way; one that waits for a grant is not late.
+
+        granted: of those that are larger than a window.
+        """
         late = [one.since for number, one in self._streams.items() if number not in self._waiting]
+        if granted:
+            late = [one.since for one in self._streams.values() if one.granted]
         return min((since for since in late if since is not None), default=None)
 
     @property

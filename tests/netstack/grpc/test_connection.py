@@ -301,3 +301,33 @@ async def test_whole_messages_of_calls_that_do_not_end_are_counted_and_closed(
             await trio.sleep(1)
         assert 30 <= trio.current_time() - began < 35
         assert most == 3 * MIB // 4
+
+
+async def test_a_large_message_that_does_not_go_on_gives_its_room_to_who_waits(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    limits = GrpcLimits(uploads_bytes=4 * MIB, partial_s=1000.0)
+    async with (
+        grpc_serving(ECHO, limits, shared=Limits(idle_s=2000.0)) as port,
+        grpc_client(port) as greedy,
+        grpc_client(port) as modest,
+    ):
+        await greedy.send(await greedy.begin("/s/Echo"), enveloped(bytes(4 * MIB))[:60_000])
+        await trio.sleep(20)
+        assert not greedy.closed.is_set(), "nobody waits"
+        began = trio.current_time()
+        found = await modest.call("/s/Echo", bytes(MIB))
+        assert (found.status, trio.current_time() - began < 500) == (0, True)
+        assert greedy.closed.is_set()
+
+
+async def test_halves_of_messages_have_little_time_while_others_wait_for_their_room(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    limits, governor = GrpcLimits(partial_s=1000.0), Governor(Limits(idle_s=2000.0, bytes_in_flight=MIB // 4))
+    async with grpc_serving(ECHO, limits, governor=governor) as port, grpc_client(port) as greedy:
+        for _ in range(3):
+            await greedy.send(await greedy.begin("/s/Echo"), enveloped(bytes(60_000))[:50_000])
+        began = trio.current_time()
+        await greedy.closed.wait()
+        assert trio.current_time() - began < 500
