@@ -17,6 +17,7 @@ from appliance.broker.filter.subscriptions import Subscription
 from appliance.broker.pop.engine import PollingFull, PopAnswer, PopEngine
 from appliance.broker.pop.pop_table import Handle
 from appliance.broker.pop.taking import MOST_ATTEMPT_ID, PopRequest, PopSlice
+from appliance.grpc.answer_room import AnswerRoom
 from appliance.grpc.clients import ClientSession, ClientSessions
 from appliance.grpc.consumers import Consumers, max_attempts
 from appliance.grpc.methods import REFUSALS, decoded, status_told
@@ -35,7 +36,6 @@ from storage_driver.record import StoredMessage, decode_record
 LONGEST_POLL_S = 20.0
 ON_ITS_WAY_S = 0.5  # before the deadline of a call, which some clients set to their polling time: its answer leaves
 LONGEST_INVISIBLE_MS = 12 * 3_600_000
-UNREAD_S = 30.0  # a client that takes nothing for so long gets no more of its answer
 MOST_BATCH = 32
 ANY_QUEUE = -1  # simple consumers name one queue after the other, and would wait at an empty one
 PORTION = 64 << 10
@@ -159,7 +159,7 @@ class Receives:
                 for each in messages:
                     session.leases.add(each.handle, call.peer)
                 call.taken_back = partial(self._taken_back, session, [each.handle for each in messages])
-            await self._send(call, messages, left)
+            await self._send(call, room, messages, left)
         finally:
             room.hold(-size)
             for each in messages if left else ():  # the call has failed, and clients may drop what they got of it
@@ -173,18 +173,20 @@ class Receives:
             if session.leases.drop(handle):
                 self._engine().renew(handle, GIVEN_BACK_MS)
 
-    async def _send(self, call: Call, messages: list[_Found], left: dict[Handle, None]) -> None:
+    async def _send(self, call: Call, room: AnswerRoom, messages: list[_Found], left: dict[Handle, None]) -> None:
         together, more = portions(messages), [SUCCEEDED]
-        with trio.move_on_after(UNREAD_S) as reading:
+        with room.reading() as reading:
             for number, portion in enumerate(together, 1):
                 more += [each.raw for each in portion]
                 last = number == len(together)
                 await call.send(*more, *([_now()] if last else []), last=last)
                 for each in portion:
                     del left[each.handle]
-                more, reading.deadline = [], trio.current_time() + UNREAD_S
-        if reading.cancelled_caught:
-            raise CallFailed(GrpcStatus.CANCELLED, f"the client took nothing for {UNREAD_S:g} s")
+                more = []
+                reading.took()
+        if reading.scope.cancelled_caught:
+            silent_s = trio.current_time() - reading.took_s
+            raise CallFailed(GrpcStatus.CANCELLED, f"the client took nothing for {silent_s:.0f} s")
 
     async def _fit(self, asked: _Asked, answer: PopAnswer, left: dict[Handle, None]) -> AsyncIterator[_Found]:
         """Give the messages that are delivered; those tried too often become dead letters, other tags are passed."""
