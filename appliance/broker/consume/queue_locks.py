@@ -5,6 +5,7 @@ lock nobody renews for a minute is free again.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import trio
@@ -16,6 +17,7 @@ SAVE_S = 1.0
 EXPIRY_S = 60.0
 SECTION = "locks"  # of the file: [group, topic, queue] -> client
 MOST_LOCKS = 100_000  # above: nothing new is granted until old locks expire; a client asks again
+ALWAYS_ALLOWED = 1000  # locks of one address while there is room at all; more, as many as are left for others
 
 
 LockKey = tuple[str, MessageQueue]
@@ -26,28 +28,46 @@ class QueueLocks:
 
     def __init__(self, now_s: Callable[[], float], *, expiry_s: float = EXPIRY_S) -> None:
         self._now_s, self._expiry_s = now_s, expiry_s
-        self._owners: dict[LockKey, tuple[str, float]] = {}
+        self._owners: dict[LockKey, tuple[str, float, str]] = {}  # with the address that counts it
+        self._held: Counter[str] = Counter()  # by address
         self.watch: Callable[[LockKey], None] | None = None  # is told which lock changed its owner; renewing is none
 
-    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """Lock the queues that are free, expired or the client's own; return them."""
+    def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], address: str = "") -> list[MessageQueue]:
+        """Lock the queues that are free, expired or the client's own; return them.
+
+        `address`: who asks, by whose locks a new one is bounded; empty: this machine.
+        """
         now_s, granted = self._now_s(), []
         for queue in queues:
-            owner, renewed_s = self._owners.get((group, queue), (client_id, now_s))
-            if (group, queue) not in self._owners and len(self._owners) >= MOST_LOCKS:
+            key = (group, queue)
+            owner, renewed_s, counted = self._owners.get(key, (client_id, now_s, address))
+            if key not in self._owners and not self._has_room(address):
                 continue  # what the client has already is renewed all the same
             if owner == client_id or now_s - renewed_s > self._expiry_s:
                 if self.owner(group, queue) != client_id:
-                    self._note((group, queue))
-                self._owners[group, queue] = (client_id, now_s)
+                    self._drop(key)
+                    self._held[address], counted = self._held[address] + 1, address
+                    self._note(key)
+                self._owners[key] = (client_id, now_s, counted)
                 granted.append(queue)
         return granted
+
+    def _has_room(self, address: str) -> bool:
+        free = MOST_LOCKS - len(self._owners)
+        return free > 0 and (not address or self._held[address] < max(free, ALWAYS_ALLOWED))
+
+    def _drop(self, key: LockKey) -> None:
+        dropped = self._owners.pop(key, None)
+        if dropped is not None:
+            self._held[dropped[2]] -= 1
+            if not self._held[dropped[2]]:
+                del self._held[dropped[2]]
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Unlock the client's queues; those of others stay locked."""
         for queue in queues:
             if self.owner(group, queue) == client_id:
-                del self._owners[group, queue]
+                self._drop((group, queue))
                 self._note((group, queue))
 
     def _note(self, key: LockKey) -> None:
@@ -68,7 +88,7 @@ class QueueLocks:
         oldest_s = self._now_s() - self._expiry_s
         expired = [key for key, held in self._owners.items() if held[1] < oldest_s]
         for key in expired:
-            del self._owners[key]
+            self._drop(key)
             self._note(key)
 
     def __len__(self) -> int:

@@ -199,3 +199,24 @@ async def test_who_waited_for_a_save_that_failed_does_not_wait_for_another_one()
             nursery.start_soon(flush)
     assert (file.tries, len(failed)) == (1, 5)
     assert not saved.is_saved
+
+
+def test_one_address_leaves_as_many_locks_to_others_as_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_locks, "MOST_LOCKS", 100)
+    monkeypatch.setattr(queue_locks, "ALWAYS_ALLOWED", 3)
+    now_s, queues = 0.0, [MessageQueue("T", number) for number in range(200)]
+    locks = QueueLocks(lambda: now_s)
+    assert len(locks.lock("g", "greedy", queues, "10.0.0.1")) == 50
+    assert len(locks.lock("g", "modest", queues[50:], "10.0.0.2")) == 25
+    assert len(locks.lock("g", "greedy", queues, "10.0.0.1")) == 50, "it keeps what it has"
+    assert len(locks.lock("h", "here", queues)) == 25, "this machine takes all"
+    locks.unlock("h", "here", queues)
+    locks.unlock("g", "modest", queues)
+    assert len(locks.lock("h", "modest", queues, "10.0.0.2")) == 25
+    now_s = 100.0
+    assert len(locks.lock("g", "other", queues[:40], "10.0.0.3")) == 40, (
+        "what nobody renews is counted for its next owner"
+    )
+    assert len(locks.lock("h", "greedy", queues[100:], "10.0.0.1")) == 8
+    locks.drop_expired()
+    assert len(locks) == 48

@@ -11,7 +11,15 @@ import pytest
 import trio
 
 from appliance.broker.consume import heartbeat as heartbeats
-from appliance.broker.consume import sessions
+from appliance.broker.consume import queue_locks, sessions
+from appliance.broker.consume.queue_locks import QueueLocks
+from appliance.broker.consume.sessions import SessionTables
+from appliance.broker.tables.arrivals import Arrivals
+from appliance.broker.tables.clients import ClientTable
+from appliance.broker.tables.groups import GroupTable
+from appliance.broker.tables.topics import TopicRules, TopicTable
+from appliance.requests import Reply
+from appliance.testing import FakePeer, MemoryStateFile
 from netstack.serving.channel import Channel
 from netstack.wire.command import RemotingCommand, request
 from tests.appliance.box import Box, ask, connected, heartbeat, pull, running_box, send
@@ -143,3 +151,26 @@ async def test_a_thread_reads_large_bodies_and_the_answers_are_the_same(
         assert refused.code == 1
     assert len(threads) == 4
     assert threading.get_ident() not in threads
+
+
+def test_locks_count_for_the_address_that_asks_except_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_locks, "MOST_LOCKS", 20)
+    monkeypatch.setattr(queue_locks, "ALWAYS_ALLOWED", 1)
+    times = {"now_ms": lambda: 0}
+    tables = SessionTables(
+        TopicTable(MemoryStateFile(), TopicRules("Edge", "box"), **times),
+        GroupTable(MemoryStateFile(), **times),
+        ClientTable(**times),
+        QueueLocks(lambda: 0.0),
+        Arrivals(10, lambda queue: 0),
+    )
+    lock = sessions.Sessions(tables, broker="box", property_filter=True, notify=False, **times).handlers()[41]
+
+    def granted(address: str, group: str) -> int:
+        queues = [{"topic": "T", "queueId": queue_id} for queue_id in range(20)]
+        body = json.dumps({"consumerGroup": group, "clientId": "c@1", "mqSet": queues}).encode()
+        answer = lock(request(41, {}, body), FakePeer(remote=(address, 5)))
+        assert isinstance(answer, Reply)
+        return len(json.loads(answer.response.body)["lockOKMQSet"])
+
+    assert [granted(*asked) for asked in (("10.0.0.1", "a"), ("10.0.0.2", "b"), ("127.0.0.1", "c"))] == [10, 5, 5]
