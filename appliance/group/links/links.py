@@ -25,6 +25,7 @@ from appliance.group.links.frames import (
     decode_hello,
     decode_refused,
 )
+from appliance.group.links.greeting_places import GreetingPlaces
 from appliance.group.links.link import Link, LinkClocks, LinkEnded, LinkPace
 from appliance.group.links.link_stream import LinkTlsStream
 from appliance.group.links.link_tls import LinkTls, member_of
@@ -121,7 +122,7 @@ class MemberLinks:
         self._tls, self._user, self._new_decoder, self._clocks, self._pace = tls, user, new_decoder, clocks, pace
         self._peers: dict[str, LinkPeer] = {}
         self._links: dict[str, tuple[Link, bytes]] = {}  # with the session of the member's process
-        self._changed, self._greeting = trio.Event(), 0
+        self._changed, self._greeting = trio.Event(), GreetingPlaces()
         self._refused: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
         self.at_port = Counter({"unknown": 0, "undecided": 0})  # connections of nobody, as the port counts them
         self._last: dict[str, str] = {}
@@ -270,11 +271,8 @@ class MemberLinks:
         try:
             async with tcp:
                 set_options(tcp.socket)
-                self._greeting += 1
-                try:
+                with self._greeting.place(address.rpartition(":")[0], MOST_GREETING):
                     greeting = await self._welcome(stream)
-                finally:
-                    self._greeting -= 1
                 if isinstance(greeting, _Beside):
                     await self._serve_beside(stream, greeting)
                     return
@@ -290,8 +288,6 @@ class MemberLinks:
             await self._user.send_segment(beside.member, stream, beside.frame)
 
     async def _welcome(self, stream: LinkTlsStream) -> "_Greeting | _Beside":
-        if self._greeting > MOST_GREETING:
-            raise LinkEnded("places", f"{MOST_GREETING} connections are being greeted")
         with trio.fail_after(self._pace.handshake_s):
             await stream.do_handshake()
             named = member_of(stream.session)

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+import trio.testing
 
 from appliance.group.links import links as links_module
 from appliance.group.links.frames import HELLO, LinkFrame, LinkFrameDecoder, LinkRefused, MemberHello, encode_frame
@@ -234,3 +235,18 @@ async def test_floods_of_every_kind_are_closed_and_counted_and_members_are_linke
         b.links.set_peers({"a": LinkPeer("127.0.0.1", a.number, dialed=True)})
         await until(lambda: a.linked() == ("b",))
         assert nursery.child_tasks
+
+
+async def test_strangers_who_hang_in_their_greeting_keep_no_member_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links_module, "MOST_GREETING", 4)
+    a, b = Member("a"), Member("b")
+    async with serving(a, b, dial=False):
+        greeting = [await trio.open_tcp_stream("127.0.0.1", a.number) for _ in range(4)]
+        for each in greeting:
+            await each.send_all(b"\x16\x03\x01")
+            await trio.testing.wait_all_tasks_blocked(0.02)
+        b.links.set_peers({"a": LinkPeer("127.0.0.1", a.number, dialed=True)})
+        await until(lambda: a.linked() == ("b",))
+        assert (a.refused().get("places"), a.refused().get("greeting", 0)) == (1, 0)
+        for each in greeting:
+            await each.aclose()
