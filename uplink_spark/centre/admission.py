@@ -16,6 +16,7 @@ HANDSHAKES_A_SECOND = 100
 OF_STRANGERS = 60  # of them, together
 OF_ONE = 20  # of them, for one address: a site with many boxes behind one
 MOST_BEGUN, MOST_BEGUN_OF_ONE = 512, 32  # connections that have not been welcomed yet
+KEPT_FOR_KNOWN = 128  # of them, for addresses from which a box was welcomed before
 MOST_ADDRESSES = 4096
 LOOPBACK = "loopback"
 
@@ -73,7 +74,8 @@ class Admission:
         key = address_of(host)
         address = self._addresses.get(key) or self._new(key, now)
         rates = [self._all, address.rate, *([] if address.known else [self._strangers])]
-        if address.begun >= address.most_begun or self._begun >= MOST_BEGUN:
+        most = MOST_BEGUN if address.known else MOST_BEGUN - KEPT_FOR_KNOWN
+        if address.begun >= address.most_begun or self._begun >= most:
             raise Refused(
                 "busy", f"{address.begun} connections of {key}, {self._begun} in all, have not sent HELLO yet"
             )

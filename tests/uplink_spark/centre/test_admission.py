@@ -3,6 +3,7 @@
 import pytest
 
 from uplink_spark.centre.admission import (
+    KEPT_FOR_KNOWN,
     MOST_ADDRESSES,
     MOST_BEGUN,
     MOST_BEGUN_OF_ONE,
@@ -43,20 +44,26 @@ def test_many_strangers_take_no_more_than_is_left_beside_known_boxes() -> None:
 
 def test_connections_that_say_nothing_are_counted_until_they_are_welcomed_or_end() -> None:
     admission, held = Admission(10_000), list[Begun]()
+    admission.begin("10.9.9.9", 999.0).welcomed()
     for number in range(MOST_BEGUN // MOST_BEGUN_OF_ONE + 5):
         for at in range(MOST_BEGUN_OF_ONE + 5):
             try:
                 held.append(admission.begin(f"10.0.2.{number}", 1000.0 + 100 * number + at))
             except Refused:
                 break
-    assert len(held) == MOST_BEGUN
+    assert len(held) == MOST_BEGUN - KEPT_FOR_KNOWN
     with pytest.raises(Refused, match="have not sent HELLO yet"):
         admission.begin("10.0.3.1", 9000.0)
-    held[0].welcomed()
-    held[0].ended()  # counted once
-    admission.begin("10.0.3.1", 9000.0)
+    for _ in range(MOST_BEGUN_OF_ONE):
+        admission.begin("10.9.9.9", 9000.0)  # a known box comes in all the same
+    with pytest.raises(Refused, match="have not sent HELLO yet"):
+        admission.begin("10.9.9.9", 9000.0)
+    for begun in held[: MOST_BEGUN_OF_ONE + 1]:
+        begun.welcomed()
+        begun.ended()  # counted once
+    admission.begin("10.0.3.1", 9001.0)
     with pytest.raises(Refused) as refused:
-        admission.begin("10.0.3.1", 9000.0)
+        admission.begin("10.0.3.1", 9001.0)
     assert refused.value.code == "busy"
 
 
