@@ -41,6 +41,9 @@ class Creations(SavedTable):
     def __len__(self) -> int:
         return len(self._made)
 
+    def __contains__(self, created: tuple[str, str]) -> bool:
+        return created in self._made
+
     def allows(self, address: str, *, crowded: bool) -> bool:
         """Tell whether an address may cause one more now; it counts as caused then. This machine always may.
 

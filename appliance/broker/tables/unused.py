@@ -1,6 +1,7 @@
 """Deletes automatically created topics and groups that are unused; see `creations`."""
 
 import logging
+from collections.abc import Iterator
 
 import trio
 
@@ -46,14 +47,16 @@ class Unused:
         if not len(self._creations):
             return []
         tables, subscribed = self._tables, self._subscribed()
+        made = self._creations
+        consumed = {each for row in tables.offsets.table() for each in _names_of(row) if each in made}
         uses = {
             TOPIC: Uses(
-                lambda name: bool(tables.offsets.groups_of(name)),
+                lambda name: (TOPIC, name) in consumed,
                 lambda name: name in subscribed or self._has_messages(name),
                 tables.topics.delete,
             ),
             GROUP: Uses(
-                lambda name: bool(tables.offsets.topics_of(name)),
+                lambda name: (GROUP, name) in consumed,
                 lambda name: tables.clients.consumers(name) is not None,
                 self._delete_group,
             ),
@@ -77,3 +80,10 @@ class Unused:
         self._tables.groups.delete(name)
         if not self._has_messages(f"{RETRY_PREFIX}{name}"):
             self._tables.topics.delete(f"{RETRY_PREFIX}{name}")
+
+
+def _names_of(row: str) -> Iterator[tuple[str, str]]:
+    """Yield topic and group of a row of offsets: looked at once, not for each name that may be unused."""
+    topic, _, group = row.partition("@")
+    yield TOPIC, topic
+    yield GROUP, group

@@ -11,6 +11,7 @@ from appliance.broker.tables.topics import TopicRules, TopicTable
 from appliance.broker.tables.unused import Unused, UnusedTables
 from appliance.testing import FakePeer, MemoryStateFile, small_store
 from storage_driver.record import Message, encode_host
+from tests.costs import steps
 
 
 async def test_what_nobody_uses_is_deleted_and_what_is_used_stays(tmp_path: Path) -> None:
@@ -74,3 +75,26 @@ async def test_a_topic_that_no_group_consumes_goes_with_its_last_message(tmp_pat
         assert unused.delete_now() == [], "all have messages"
         assert await small.store.drop_first()
         assert unused.delete_now() == ["topic Junk"]
+
+
+async def test_offsets_are_looked_through_once_and_not_for_each_topic_and_group(tmp_path: Path) -> None:
+    def clock() -> int:
+        return 1_700_000_000_000
+
+    async with small_store(tmp_path / "store", now_ms=clock) as small:
+        creations = Creations(MemoryStateFile(), per_hour=1000, now_ms=clock)
+        topics = TopicTable(MemoryStateFile(), TopicRules("C", "box"), now_ms=clock)
+        groups, offsets = GroupTable(MemoryStateFile(), now_ms=clock), OffsetTable(MemoryStateFile())
+        topics.creations = groups.creations = creations
+        for number in range(100):
+            topics.for_send(f"T{number}", template="TBW102", queues=4, by="10.0.0.1")
+            groups.find(f"G{number}", "10.0.0.1")
+        for number in range(1000):
+            offsets.commit(f"other{number}", "T0", 0, 1)
+        unused = Unused(
+            UnusedTables(topics, groups, offsets, ClientTable(most=10, now_ms=clock)), small.store, creations
+        )
+        with steps() as taken:
+            assert unused.delete_now() == []
+        assert taken() < 20_000
+        assert len(creations) == 199, "a topic is consumed"
