@@ -107,10 +107,10 @@ class Consumers:
             raise Rejection(Code.FORBIDDEN, f"the consumer group[{group_name}] is forbidden for topic[{topic_name}]")
         return topic, group
 
-    def filter(self, topic: str, expression: Any) -> tuple[Subscription, Filtered]:
+    def filter(self, topic: str, expression: Any) -> Filtered:
         """Return the filter of a receive. Raises Rejection."""
         found = self._parsed(topic, expression)
-        return found, filtered(found, (tags_predicate(found), record_predicate(found)), inline=True)
+        return filtered(found, (tags_predicate(found), record_predicate(found)), inline=True)
 
     def _parsed(self, topic: str, expression: Any) -> Subscription:
         kind = SQL92 if expression.type == FilterType.SQL else TAG

@@ -17,6 +17,7 @@ from appliance.broker.filter.subscriptions import Subscription
 from appliance.broker.pop.engine import PollingFull, PopAnswer, PopEngine
 from appliance.broker.pop.pop_table import Handle
 from appliance.broker.pop.taking import MOST_ATTEMPT_ID, PopRequest, PopSlice
+from appliance.broker.tables.shares import counted_for
 from appliance.grpc.answer_room import AnswerRoom
 from appliance.grpc.clients import ClientSession, ClientSessions
 from appliance.grpc.consumers import Consumers, max_attempts
@@ -57,7 +58,6 @@ class _Asked(NamedTuple):
 
     wanted: PopRequest
     kept: Filtered
-    subscription: Subscription
     most_attempts: int
     renewed: bool
 
@@ -116,10 +116,10 @@ class Receives:
         poll_s = polling_s(request, call.deadline - trio.current_time(), self._rules.min_poll_s)
         invisible_ms = _invisible_ms(request, self._rules.min_invisible_ms)
         topic, group = self._consumers.receiver(session, group_name, topic_name)
-        subscription, kept = self._consumers.filter(topic_name, request.filter_expression)
+        kept = self._consumers.filter(topic_name, request.filter_expression)
         _check_role(session)  # last: whose settings were refused is told why
         self._filters.check(kept)
-        accepts = kept.accepts if kept.is_small else self._filters.enter(kept)
+        kept = kept if kept.is_small else self._filters.enter(kept)
         wanted = PopRequest(
             group=group_name,
             topic=topic.name,
@@ -127,15 +127,16 @@ class Receives:
             most=min(max(request.batch_size, 1), MOST_BATCH),
             invisible_ms=invisible_ms,
             poll_s=poll_s,
-            accepts=accepts[0],
-            accepts_record=accepts[1],
+            accepts=kept.accepts[0],
+            accepts_record=kept.accepts[1],
             from_end=True,
             owner=session.client_id,
             order=group.consume_orderly,
             attempt_id=request.attempt_id[:MOST_ATTEMPT_ID],
             in_groups=True,
+            address=counted_for(session.remote[0]),
         )
-        return _Asked(wanted, kept, subscription, max_attempts(group), request.auto_renew)
+        return _Asked(wanted, kept, max_attempts(group), request.auto_renew)
 
     async def _receive(self, session: ClientSession, call: Call, asked: _Asked) -> None:
         """Wait for messages and send them. What is not sent comes again soon."""
@@ -200,7 +201,7 @@ class Receives:
                 if attempt > asked.most_attempts:
                     await engine.dead_letter(handle)
                     del left[handle]
-                elif not _is_wanted(asked.subscription, properties):
+                elif not _is_wanted(asked.kept.subscription, properties):
                     engine.acknowledge(handle)
                     del left[handle]
                 else:

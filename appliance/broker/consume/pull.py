@@ -147,7 +147,7 @@ class Pulls:
         header.subscription = header.expression_type = None
         if kept.is_small:
             return AsyncReply(lambda: run(pull, peer), pull=waits, reads=True)
-        key, (tags, record) = kept.key, self._filters.enter(kept)
+        key, _, (tags, record), _ = self._filters.enter(kept)
         shared = pull._replace(wanted=wanted._replace(accepts=tags, accepts_record=record))
         return AsyncReply(lambda: self._filters.during(run(shared, peer), key), pull=waits, reads=True)
 

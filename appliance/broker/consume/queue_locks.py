@@ -5,19 +5,19 @@ lock nobody renews for a minute is free again.
 """
 
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import trio
 
 from appliance.broker.tables.saving import RowSave, SharedSave, TableFile, load_table
+from appliance.broker.tables.shares import Shares
 from storage_driver.record import MessageQueue
 
 SAVE_S = 1.0
 EXPIRY_S = 60.0
 SECTION = "locks"  # of the file: [group, topic, queue] -> client
 MOST_LOCKS = 100_000  # above: nothing new is granted until old locks expire; a client asks again
-ALWAYS_ALLOWED = 1000  # locks of one address while there is room at all; more, as many as are left for others
+ALWAYS_ALLOWED = 1000  # locks of one address while there is room at all
 
 
 LockKey = tuple[str, MessageQueue]
@@ -29,7 +29,7 @@ class QueueLocks:
     def __init__(self, now_s: Callable[[], float], *, expiry_s: float = EXPIRY_S) -> None:
         self._now_s, self._expiry_s = now_s, expiry_s
         self._owners: dict[LockKey, tuple[str, float, str]] = {}  # with the address that counts it
-        self._held: Counter[str] = Counter()  # by address
+        self._held = Shares(ALWAYS_ALLOWED)
         self.watch: Callable[[LockKey], None] | None = None  # is told which lock changed its owner; renewing is none
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue], address: str = "") -> list[MessageQueue]:
@@ -41,27 +41,22 @@ class QueueLocks:
         for queue in queues:
             key = (group, queue)
             owner, renewed_s, counted = self._owners.get(key, (client_id, now_s, address))
-            if key not in self._owners and not self._has_room(address):
+            if key not in self._owners and not self._held.room(address, MOST_LOCKS - len(self._owners)):
                 continue  # what the client has already is renewed all the same
             if owner == client_id or now_s - renewed_s > self._expiry_s:
                 if self.owner(group, queue) != client_id:
                     self._drop(key)
-                    self._held[address], counted = self._held[address] + 1, address
+                    self._held.change(address, 1)
+                    counted = address
                     self._note(key)
                 self._owners[key] = (client_id, now_s, counted)
                 granted.append(queue)
         return granted
 
-    def _has_room(self, address: str) -> bool:
-        free = MOST_LOCKS - len(self._owners)
-        return free > 0 and (not address or self._held[address] < max(free, ALWAYS_ALLOWED))
-
     def _drop(self, key: LockKey) -> None:
         dropped = self._owners.pop(key, None)
         if dropped is not None:
-            self._held[dropped[2]] -= 1
-            if not self._held[dropped[2]]:
-                del self._held[dropped[2]]
+            self._held.change(dropped[2], -1)
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
         """Unlock the client's queues; those of others stay locked."""

@@ -15,11 +15,10 @@ from appliance.broker.rights import owner_of
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import ClientTable, Joining, Library, Member
 from appliance.broker.tables.groups import GroupTable, is_group_name
+from appliance.broker.tables.shares import counted_for
 from appliance.broker.tables.topics import RETRY_PREFIX, TopicTable
 from appliance.requests import LARGE, Answer, AsyncReply, Handle, Reply, RequestPeer
 from netstack.errors import Refused
-from netstack.serving.addresses import is_loopback
-from netstack.serving.slots import share_of
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -121,9 +120,8 @@ class Sessions:
         return self._with_queues(request, lambda asked: self._lock(request, asked, peer))
 
     def _lock(self, request: RemotingCommand, asked: QueueLockRequest, peer: RequestPeer) -> RemotingCommand:
-        address = peer.remote[0]
-        counted = "" if is_loopback(address) else share_of(address)
-        granted = self._tables.locks.lock(asked.group, _holder(asked, peer), asked.queues, counted)
+        address = counted_for(peer.remote[0])
+        granted = self._tables.locks.lock(asked.group, _holder(asked, peer), asked.queues, address)
         return request.reply(body=lock_reply(granted, self._broker))
 
     def handle_unlock(self, request: RemotingCommand, peer: RequestPeer) -> Answer:

@@ -15,17 +15,19 @@ from storage_driver.named_tuple import NamedTuple
 SMALL: Final = 2 << 10  # bytes of memory: twenty tags, one comparison; such filters are not counted
 MOST_BYTES: Final = 24 << 20
 PER_TAG, PER_CHARACTER = 100, 30  # of a hash in a set; of SQL92, see sql92.SMALL_TEXT
+EVERYTHING: Final = Subscription("")
 Key = tuple[str, str]
 Accepts = tuple[AcceptsTags | None, AcceptsRecord | None]
 Result = TypeVar("Result")
 
 
 class Filtered(NamedTuple):
-    """The filter of a pull: its identity and the memory it takes."""
+    """The filter of a pull: its identity, the memory it takes, and what it was made of."""
 
     key: Key
     cost: int
     accepts: Accepts
+    subscription: Subscription = EVERYTHING
 
     @property
     def is_small(self) -> bool:
@@ -36,9 +38,10 @@ def filtered(subscription: Subscription, accepts: Accepts, *, inline: bool) -> F
     """Return the filter of a pull; the tags of a heartbeat are in the group's table, whoever waits with them."""
     key = (subscription.kind, subscription.text)
     if accepts[1] is not None:
-        return Filtered(key, PER_CHARACTER * len(subscription.text), accepts)
+        return Filtered(key, PER_CHARACTER * len(subscription.text), accepts, subscription)
     own = inline and accepts[0] is not None
-    return Filtered(key, len(subscription.text) + PER_TAG * len(subscription.codes) if own else 0, accepts)
+    cost = len(subscription.text) + PER_TAG * len(subscription.codes) if own else 0
+    return Filtered(key, cost, accepts, subscription)
 
 
 class _Kept:
@@ -68,14 +71,17 @@ class KeptFilters:
             "retry in a few seconds, and filter by fewer tags or a shorter expression",
         )
 
-    def enter(self, wanted: Filtered) -> Accepts:
-        """Keep a large filter while a pull waits; return the one to use, which may be an equal one."""
+    def enter(self, wanted: Filtered) -> Filtered:
+        """Keep a large filter while a pull waits; return the one to use, which may be an equal one.
+
+        Of its own one who waits must keep nothing, not even the text.
+        """
         kept = self._kept.get(wanted.key)
         if kept is None:
             kept = self._kept[wanted.key] = _Kept(wanted)
             self.bytes += wanted.cost
         kept.pulls += 1
-        return kept.filtered.accepts
+        return kept.filtered
 
     async def during(self, wait: Awaitable[Result], key: Key) -> Result:
         """Wait, then release the filter."""

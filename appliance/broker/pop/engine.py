@@ -303,7 +303,9 @@ class PopEngine:
             return arrived or high > max(self._tables.offsets.get(wanted.group, *queue), 0)
         if known.busy or (wanted.order and known.blocked):
             return False  # who reads now, or an acknowledgement, wakes the next one
-        return bool(known.again) or ((arrived or known.next < high) and self.table.room(known, wanted.owner) > 0)
+        if known.again:
+            return True
+        return (arrived or known.next < high) and self.table.room(known, wanted.owner, wanted.address) > 0
 
     def _wake_for_rest(self, wanted: PopRequest) -> None:
         """Wake the next receiver when there is something left."""

@@ -32,13 +32,14 @@ class Take:
     `pop_ms` names the take in the handles of its messages. A renewal makes a new take with the same name.
     """
 
-    __slots__ = ("deliveries", "due_ms", "due_s", "offsets", "order", "owner", "pop_ms", "queue", "whole")
+    __slots__ = ("address", "deliveries", "due_ms", "due_s", "offsets", "order", "owner", "pop_ms", "queue", "whole")
 
     def __init__(
         self, queue: "PopQueue", offsets: Sequence[int], pop_ms: int, due: tuple[int, float], owner: str = ""
     ) -> None:
         self.queue, self.offsets, self.pop_ms, self.owner = queue, offsets, pop_ms, owner
         self.due_ms, self.due_s = due
+        self.address = ""  # that it is counted for
         self.order = False  # taken in order: what is not acknowledged comes again in its place
         self.deliveries = 0  # before this one, of an ordered take
         self.whole = False  # the order is that of the whole queue; not known after a restart
@@ -50,10 +51,14 @@ class Take:
 class PopQueue:
     """The state of one group on one queue; `number` is its name in the journal."""
 
-    __slots__ = ("again", "attempt_id", "behind", "busy", "copying", "floor", "in_flight", "key", "next", "number")
+    __slots__ = (
+        *("again", "attempt_id", "behind", "busy", "copying", "floor", "in_flight", "key", "next", "number"),
+        "opened_by",
+    )
 
-    def __init__(self, key: PopKey, number: int, start: int) -> None:
-        self.key, self.number = key, number
+    def __init__(self, key: PopKey, number: int, start: int, opened_by: str = "") -> None:
+        """opened_by: the address that the queue is counted for."""
+        self.key, self.number, self.opened_by = key, number, opened_by
         self.floor = self.next = start
         self.in_flight: dict[int, Take | None] = {}  # offset -> take; None: its time is over and it has no new one yet
         self.again: dict[int, int] = {}  # offsets that come again in their place -> deliveries so far
@@ -140,6 +145,12 @@ class PopQueue:
         self.floor = max(self.floor, floor)
         self._rise()
         return dropped
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether its group's consumer offset says all that is known here."""
+        under_way = self.busy or self.in_flight or self.again or self.behind or self.copying
+        return self.floor == self.next and not under_way
 
     @property
     def blocked(self) -> bool:

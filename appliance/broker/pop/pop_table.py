@@ -14,6 +14,7 @@ import trio
 
 from appliance.broker.pop import pop_records as records
 from appliance.broker.pop.pop_queue import CopyPlace, PopKey, PopQueue, Take
+from appliance.broker.tables.shares import Shares
 from netstack.errors import Refused
 from netstack.wire.codes import ResponseCode
 from storage_driver.named_tuple import NamedTuple
@@ -25,8 +26,12 @@ Handle = tuple[PopKey, int, int]
 """Queue of a group, queue offset, pop time in ms: what names one delivery of a message."""
 
 
+FORGOTTEN_AT_ONCE, LOOK_S = 1024, 1.0
+ALWAYS_ALLOWED = 1000  # messages in flight, and queues, of one address while there is room at all
+
+
 class PopLimits(NamedTuple):
-    """How many messages may be in flight, and how many queues of groups are known."""
+    """How many messages may be in flight, and how many queues of groups are known; of both each address has a share."""
 
     queue: int = 10_000  # as RocketMQ's popInflightMessageThreshold
     owner: int = 20_000
@@ -71,9 +76,10 @@ class PopTable:
         self.sooner = trio.Event()  # set when something is due earlier than anything before it
         self._journal, self._offsets, self._now_ms = journal, offsets, now_ms
         self._queues: dict[PopKey, PopQueue] = {}
-        self._numbers = 0
+        self._numbers, self._look_again_s = 0, float("-inf")
         self._due: list[Take] = []
         self._owners: dict[str, int] = {}
+        self._taken, self._opened = Shares(ALWAYS_ALLOWED), Shares(ALWAYS_ALLOWED)
         self._interrupted: list[tuple[Take, int, CopyPlace]] = []
 
     # ---- queues
@@ -89,21 +95,45 @@ class PopTable:
         """Return every queue; not to be changed meanwhile."""
         return self._queues.values()
 
-    def open(self, key: PopKey, start: int) -> PopQueue:
+    def open(self, key: PopKey, start: int, address: str = "") -> PopQueue:
         """Return a queue that becomes known, from an offset on. Raises Refused at the limit."""
-        if len(self._queues) >= self.limits.queues:
-            text = f"{len(self._queues)} queues of groups are consumed by POP, which is the limit: delete unused groups"
-            raise Refused(ResponseCode.SYSTEM_ERROR, text)
+        if self._has_no_room(address):
+            self._forget_idle()
+        if self._has_no_room(address):
+            text = f"{len(self._queues)} queues of groups are consumed by POP; this address has its share of them"
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"{text}, or all are used: delete unused groups")
         self._numbers += 1
-        queue = self._queues[key] = PopQueue(key, self._numbers, start)
+        queue = self._queues[key] = PopQueue(key, self._numbers, start, address)
+        self._opened.change(address, 1)
         self._journal.add(records.opened(queue))
         self._commit(queue)
         return queue
 
+    def _has_no_room(self, address: str) -> bool:
+        return not self._opened.room(address, self.limits.queues - len(self._queues))
+
+    def _forget_idle(self) -> None:
+        """Forget some queues of which the consumer offsets say as much; looked for again a second after in vain."""
+        if trio.current_time() < self._look_again_s:
+            return
+        offset, found = self._offsets.get, list[PopKey]()
+        for key, queue in self._queues.items():
+            if queue.is_idle and offset(key.group, *key.queue) == queue.floor:
+                found.append(key)
+                if len(found) >= FORGOTTEN_AT_ONCE:
+                    break
+        if not found:
+            self._look_again_s = trio.current_time() + LOOK_S
+        self._forget(found)
+
     def forget(self, chosen: Callable[[PopKey], bool]) -> None:
         """Forget queues: their topic or group is gone."""
-        for key in [key for key in self._queues if chosen(key)]:
+        self._forget([key for key in self._queues if chosen(key)])
+
+    def _forget(self, keys: Iterable[PopKey]) -> None:
+        for key in keys:
             queue = self._queues.pop(key)
+            self._opened.change(queue.opened_by, -1)
             self._journal.add(records.forgotten(queue))
             self._count_takes(queue.in_flight.values())
             queue.reset(queue.next)
@@ -129,13 +159,13 @@ class PopTable:
 
     # ---- messages
 
-    def room(self, queue: PopQueue, owner: str) -> int:
+    def room(self, queue: PopQueue, owner: str, address: str = "") -> int:
         """Return how many messages may be taken from a queue now."""
         limits = self.limits
         return min(
             limits.queue - len(queue.in_flight),
             limits.owner - self._owners.get(owner, 0),
-            limits.all - self.in_flight,
+            self._taken.room(address, limits.all - self.in_flight),
         )
 
     def take(self, take: Take, following: int) -> int:
@@ -144,6 +174,7 @@ class PopTable:
         more = sum(offset not in queue.in_flight or queue.in_flight[offset] is None for offset in take.offsets)
         self.in_flight += more
         self._owners[take.owner] = self._owners.get(take.owner, 0) + more
+        self._taken.change(take.address, more)
         queue.take(take, following)
         group, (topic, queue_id) = queue.key
         self._offsets.note_given(group, topic, queue_id, queue.next)
@@ -180,6 +211,7 @@ class PopTable:
         due = self.due_in(invisible_ms)
         renewed = Take(queue, (offset,), pop_ms, due, take.owner)
         renewed.order, renewed.whole, renewed.deliveries = take.order, take.whole, take.deliveries
+        renewed.address = take.address
         queue.renew(renewed)
         self._push(renewed)
         return Renewed(pop_ms, due[0], self._journal.add(records.taken(renewed)))
@@ -327,6 +359,7 @@ class PopTable:
         for take in takes:
             if take is not None:
                 self.in_flight -= 1
+                self._taken.change(take.address, -1)
                 left = owners.get(take.owner, 0) - 1
                 if left > 0:
                     owners[take.owner] = left

@@ -32,7 +32,8 @@ class PopRequest(NamedTuple):
     """What a receiver asks for; all has been checked.
 
     `queue_id` -1: any queue of the topic. `from_end`: where a group without an offset begins. `poll_s`: how long to
-    wait for a first message. `owner`: whose messages are counted together, a client. `order`: nothing of a queue that
+    wait for a first message. `owner`: whose messages are counted together, a client; `address`: who has a share of what
+    all may have in flight, empty for this machine. `order`: nothing of a queue that
     has messages in flight; a receiver that lost the answer gets them again with the same `attempt_id`. `in_groups`: the
     order is that of message groups, so what was acknowledged does not come again behind what was not.
     """
@@ -50,6 +51,7 @@ class PopRequest(NamedTuple):
     order: bool = False
     attempt_id: str = ""
     in_groups: bool = False
+    address: str = ""
 
 
 class PopSlice(NamedTuple):
@@ -111,7 +113,7 @@ class Taking:
         queue = self._table.get(key)
         if queue is None:
             start = await self._start(key, wanted, kind)
-            queue = self._table.get(key) or self._table.open(key, start)
+            queue = self._table.get(key) or self._table.open(key, start, wanted.address)
         self._table.follow(queue)
         if queue.busy:
             return None
@@ -124,7 +126,7 @@ class Taking:
                 if not wanted.in_groups:
                     queue.repeat_behind()
             if not same:
-                left = left._replace(messages=min(left.messages, self._table.room(queue, wanted.owner)))
+                left = left._replace(messages=min(left.messages, self._table.room(queue, wanted.owner, wanted.address)))
             found = await self._read_again(queue, (same or sorted(queue.again))[: max(left.messages, 0)], room)
             if not same:
                 left = left.less(found.records)
@@ -153,7 +155,7 @@ class Taking:
         for deliveries in sorted(set(before)):
             offsets = [offset for offset, count in zip(found.offsets, before, strict=True) if count == deliveries]
             take = Take(queue, tuple(offsets), pop_ms, due, wanted.owner)
-            take.deliveries, take.order = deliveries, wanted.order
+            take.deliveries, take.order, take.address = deliveries, wanted.order, wanted.address
             take.whole = wanted.order and not wanted.in_groups
             mark = self._table.take(take, found.following)
         if wanted.order:

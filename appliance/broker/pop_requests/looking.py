@@ -11,6 +11,7 @@ from appliance.broker.pop.taking import MOST_ATTEMPT_ID, PopRequest
 from appliance.broker.pop_requests.checks import PopChecks
 from appliance.broker.pop_requests.receiving import LONGEST_POLL_MS
 from appliance.broker.tables.arrivals import Arrivals
+from appliance.broker.tables.shares import counted_for
 from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
@@ -60,6 +61,7 @@ class Looking:
         wanted = PopRequest(header.consumer_group, topic.name, header.queue_id, 1, 0, poll_s, kept.accepts[0])
         attempt_id = (header.attempt_id or "")[:MOST_ATTEMPT_ID]
         wanted = wanted._replace(owner=str(peer.id), order=header.order, attempt_id=attempt_id)
+        wanted = wanted._replace(address=counted_for(peer.remote[0]))
         self._filters.check(kept)
         waits = poll_s > 0 and self._arrivals.may_park(peer)
         if not waits:
@@ -67,8 +69,8 @@ class Looking:
         request.body, request.ext, request.remark = b"", {}, None
         if kept.is_small:
             return AsyncReply(self._parked(request, wanted, peer), pull=True)
-        shared = wanted._replace(accepts=self._filters.enter(kept)[0])
-        run, key = self._parked(request, shared, peer), kept.key
+        key, _, (tags, _), _ = self._filters.enter(kept)
+        run = self._parked(request, wanted._replace(accepts=tags), peer)
         return AsyncReply(lambda: self._filters.during(run(), key), pull=True)
 
     def _parked(

@@ -19,6 +19,7 @@ from appliance.broker.pop_requests.receipts import (
 )
 from appliance.broker.pop_requests.retry_records import under_topic
 from appliance.broker.tables.arrivals import Arrivals
+from appliance.broker.tables.shares import counted_for
 from appliance.requests import Answer, AsyncReply, Handle, RequestPeer
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
@@ -59,6 +60,7 @@ class Receiving:
             owner=str(peer.id),
             order=header.order,
             attempt_id=(header.attempt_id or "")[:MOST_ATTEMPT_ID],
+            address=counted_for(peer.remote[0]),
         )
         request.ext = {}  # read; as long as this waits it would stay
         return self._later(request, wanted, kept, peer)
@@ -69,7 +71,8 @@ class Receiving:
         waits = wanted.poll_s > 0 and self._arrivals.may_park(peer)
         full = wanted.poll_s > 0 and not waits
         if not kept.is_small:
-            tags, record = self._filters.enter(kept)
+            kept = self._filters.enter(kept)
+            tags, record = kept.accepts
             wanted = wanted._replace(accepts=tags, accepts_record=record)
         if waits:
             self._arrivals.enter(peer)

@@ -22,8 +22,8 @@ async def nothing() -> int:
 async def test_equal_filters_are_one_until_the_last_pull_ends() -> None:
     kept, first, second = KeptFilters(), large(), large()
     assert not first.is_small
-    assert kept.enter(first) == first.accepts
-    assert kept.enter(second) == first.accepts
+    assert kept.enter(first) is first
+    assert kept.enter(second) is first
     assert kept.bytes == first.cost
     assert await kept.during(nothing(), first.key) == 7
     assert (len(kept), kept.bytes) == (1, first.cost)

@@ -4,7 +4,9 @@ from itertools import pairwise
 
 import pytest
 import trio
+import trio.testing
 
+from appliance.broker.pop import pop_table
 from appliance.broker.pop.pop_queue import CopyPlace, PopKey, PopQueue, Take
 from appliance.broker.pop.pop_table import PopLimits, PopTable, key_of
 from appliance.broker.tables.offsets import OffsetTable
@@ -166,10 +168,57 @@ async def test_limits_hold_for_a_queue_an_owner_and_all() -> None:
     assert bench.table.room(bench.queue(), "b") == 2
     other = bench.table.open(key_of("G", "T", 1), 0)
     assert bench.table.room(other, "b") == 3
-    with pytest.raises(Refused, match="which is the limit"):
+    other.busy = True
+    with pytest.raises(Refused, match="2 queues of groups are consumed by POP"):
         bench.table.open(key_of("G", "T", 2), 0)
     bench.table.acknowledge((KEY, 0, NOW_MS))
     assert bench.table.room(bench.queue(), "a") == 2
+
+
+async def test_a_queue_of_which_the_offset_says_all_makes_place_for_another(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    bench = Bench(PopLimits(queues=2))
+    bench.take(0)
+    idle = bench.table.open(key_of("G", "T", 1), 7)
+    bench.table.open(key_of("G", "T", 2), 0)
+    assert bench.table.get(idle.key) is None
+    assert bench.table.get(KEY) is not None, "a message is in flight"
+    again = bench.restarted()
+    assert [key.queue.queue_id for key, *_ in again.state()] == [0, 2]
+    assert again.offsets.get("G", "T", 1) == 7, "the group goes on where it was"
+    last = bench.table.get(key_of("G", "T", 2))
+    assert last is not None
+    last.busy = True
+    with pytest.raises(Refused):
+        bench.table.open(key_of("G", "T", 3), 0)
+    last.busy = False
+    with pytest.raises(Refused):
+        bench.table.open(key_of("G", "T", 3), 0)
+    await trio.sleep(1)
+    bench.table.open(key_of("G", "T", 3), 0)
+
+
+async def test_one_address_leaves_queues_and_messages_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pop_table, "ALWAYS_ALLOWED", 1)
+    bench = Bench(PopLimits(all=8, queues=5))
+    queue = bench.table.open(KEY, 0, "10.0.0.1")
+    assert [bench.table.room(queue, "a", address) for address in ("10.0.0.1", "")] == [4, 8]
+    take = Take(queue, (0, 1, 2, 3), NOW_MS, bench.table.due_in(60_000), "a")
+    take.address = "10.0.0.1"
+    bench.table.take(take, 4)
+    rooms = ("10.0.0.1", "10.0.0.2", "")
+    assert [bench.table.room(queue, "b", address) for address in rooms] == [0, 2, 4]
+    bench.table.renew((KEY, 1, NOW_MS), 50_000)
+    for offset in (0, 1):
+        bench.table.acknowledge((KEY, offset, NOW_MS))
+    assert [bench.table.room(queue, "b", address) for address in rooms] == [2, 3, 6]
+    bench.table.open(key_of("G", "T", 1), 0, "10.0.0.1").busy = True
+    with pytest.raises(Refused, match="this address has its share"):
+        bench.table.open(key_of("G", "T", 2), 0, "10.0.0.1")
+    bench.table.open(key_of("G", "T", 2), 0, "10.0.0.2")
+    bench.table.forget(lambda key: key.queue.queue_id == 1)
+    bench.table.open(key_of("G", "T", 3), 0, "10.0.0.1")
 
 
 async def test_takes_are_due_in_the_order_of_their_times_and_many_renewals_cost_no_memory() -> None:
