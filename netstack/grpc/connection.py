@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from math import inf
 
 import trio
 
@@ -21,7 +22,7 @@ from netstack.grpc.open_calls import OpenCalls, OwnCalls
 from netstack.grpc.status import CallFailed, GrpcStatus, timeout_s
 from netstack.grpc.uploads import OwnUploads, Uploads
 from netstack.serving.governor import Governor
-from netstack.serving.limits import PARTIAL_FREE, PRESSED_S
+from netstack.serving.limits import PARTIAL_FREE, PARTIAL_MODEST, PRESSED_S
 from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
 from netstack.serving.receiver import receive_of
@@ -73,6 +74,7 @@ class GrpcConnection:
         self._deferred: dict[Callable[[int, Wake], None], list[tuple[int, Deferred]]] = {}  # of this pass
         self._read_at = trio.current_time()
         self._partial = self._in_flight = 0
+        self._goes_on_at = -inf  # when there was room again for what this side did not read
         self._ponging = False
         self._nursery: trio.Nursery
 
@@ -130,7 +132,8 @@ class GrpcConnection:
     def _incomplete(self, now: float) -> str:
         """Return which message takes too long, empty where none does; less time is left while others want its room."""
         http2, serving, partial_s = self._http2, self._serving, self._serving.limits.partial_s
-        if self._partial > PARTIAL_FREE and self._governor.in_flight.partial_full:
+        pressed = self._partial > PARTIAL_MODEST and self._governor.in_flight.partial_full
+        if pressed and now - self._goes_on_at > PRESSED_S:
             partial_s = PRESSED_S
         if (oldest := http2.oldest_partial()) is not None and now - oldest > partial_s:
             return f"message incomplete after {partial_s:g} s"
@@ -207,6 +210,7 @@ class GrpcConnection:
         governor.in_flight.hold_partial(change)
         while self._partial >= PARTIAL_FREE and governor.in_flight.partial_full:
             await governor.in_flight.wait_partial()
+            self._goes_on_at = trio.current_time()
         if governor.in_flight.paused:
             await governor.in_flight.wait_open()
         if self._outbox.full:

@@ -14,7 +14,7 @@ import trio
 
 from netstack.errors import HttpSpoken, ProtocolError, Refused
 from netstack.serving.governor import Governor
-from netstack.serving.limits import PARTIAL_FREE, PRESSED_S
+from netstack.serving.limits import PARTIAL_FREE, PARTIAL_MODEST, PRESSED_S
 from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
 from netstack.serving.receiver import receive_of
@@ -101,7 +101,7 @@ class Connection:
             return f"unsent: {self._unmade} bytes of requests wait for answers to be read, and all others for them"
         if self._pace.stopped:
             return None  # by us; what is unread is not the peer's fault
-        frame_s = PRESSED_S if self._bytes.partial_full and self._pace.partial > PARTIAL_FREE else limits.frame_s
+        frame_s = PRESSED_S if self._bytes.partial_full and self._pace.partial > PARTIAL_MODEST else limits.frame_s
         if self._pace.frame_since is not None and now - self._pace.frame_since > frame_s:
             return f"frame incomplete after {frame_s:g} s"
         if not self._pace.frames and now - self._pace.opened_at > limits.first_frame_s:
@@ -179,6 +179,7 @@ class Connection:
         self._bytes.hold_partial(change)
         while size >= PARTIAL_FREE and self._bytes.partial_full:
             await self._bytes.wait_partial()
+            self._pace.goes_on(trio.current_time())
         return min(wanted, PARTIAL_FREE - size) if self._bytes.partial_full else wanted
 
     async def _wait_room(self) -> None:
@@ -304,6 +305,10 @@ class PeerActivity:
             self.frame_since = None
         elif frames or self.frame_since is None:
             self.frame_since = now
+
+    def goes_on(self, now: float) -> None:
+        """There is room for the rest of a frame: it has its time from now on."""
+        self.frame_since = now
 
     def resumed(self, now: float) -> None:
         """The reader was stopped by us: that time is not the peer's."""

@@ -117,4 +117,5 @@ class LogLimiter:
 
 
 PARTIAL_FREE = 16 * KIB  # an incomplete frame up to here is never held back
+PARTIAL_MODEST = 80 * KIB  # what a frame has that was held back after its first receive
 PRESSED_S = 3.0  # what waits for its peer while others wait for its room: then that connection ends

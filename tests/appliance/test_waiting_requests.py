@@ -15,14 +15,13 @@ from tests.costs import kept
 LONG = "x" * 100_000
 TAGS = "||".join(f"t{number}" for number in range(4500))
 COUNT, POLL_MS = 60, 60_000
-WITHOUT_FILTER = {"flags": PullMessageHeader.CLASS_FILTER, "suspend_ms": POLL_MS}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "waits",
     [
-        pull("T", 1, expression_type=LONG, **WITHOUT_FILTER),
+        pull("T", 1, expression_type=LONG, flags=PullMessageHeader.CLASS_FILTER, suspend_ms=POLL_MS),
         pop("Empty", poll_ms=POLL_MS, order="true", attemptId=LONG),
         ask(200054, consumerGroup="CG", topic="Empty", queueId=-1, pollTime=POLL_MS, order="true", attemptId=LONG),
         ask(200054, consumerGroup="CG", topic="Empty", queueId=-1, pollTime=POLL_MS, exp=TAGS, expType="TAG"),

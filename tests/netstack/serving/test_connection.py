@@ -345,6 +345,12 @@ async def test_half_a_frame_has_little_time_while_others_wait_for_its_room() -> 
         assert greedy.overdue(start + 2) is None
         assert greedy.overdue(start + 5) == "frame incomplete after 3 s"
         assert modest.overdue(start + 20) is None, "what is never held back is in nobody's way"
+        async with connected(echo, governor) as (good, other):
+            await other.send_all(encode_command(request(34)) + encode_command(request(34, None, bytes(3 * RECEIVE))))
+            await trio.testing.wait_all_tasks_blocked()
+            assert good.overdue(start + 20) is None, "it waits for others"
+            greedy.finish("frame incomplete after 3 s")
+            assert len(await read_commands(other, 2)) == 2
 
 
 async def test_who_reads_no_answers_and_holds_up_all_readers_with_large_requests_is_overdue() -> None:

@@ -156,15 +156,19 @@ async def test_a_thread_reads_large_bodies_and_the_answers_are_the_same(
 def test_locks_count_for_the_address_that_asks_except_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_locks, "MOST_LOCKS", 20)
     monkeypatch.setattr(queue_locks, "ALWAYS_ALLOWED", 1)
-    times = {"now_ms": lambda: 0}
+
+    def now_ms() -> int:
+        return 0
+
     tables = SessionTables(
-        TopicTable(MemoryStateFile(), TopicRules("Edge", "box"), **times),
-        GroupTable(MemoryStateFile(), **times),
-        ClientTable(**times),
+        TopicTable(MemoryStateFile(), TopicRules("Edge", "box"), now_ms=now_ms),
+        GroupTable(MemoryStateFile(), now_ms=now_ms),
+        ClientTable(now_ms=now_ms),
         QueueLocks(lambda: 0.0),
         Arrivals(10, lambda queue: 0),
     )
-    lock = sessions.Sessions(tables, broker="box", property_filter=True, notify=False, **times).handlers()[41]
+    asked = sessions.Sessions(tables, broker="box", now_ms=now_ms, property_filter=True, notify=False)
+    lock = asked.handlers()[41]
 
     def granted(address: str, group: str) -> int:
         queues = [{"topic": "T", "queueId": queue_id} for queue_id in range(20)]
