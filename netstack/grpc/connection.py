@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from math import inf
 
 import trio
 
@@ -74,7 +73,6 @@ class GrpcConnection:
         self._deferred: dict[Callable[[int, Wake], None], list[tuple[int, Deferred]]] = {}  # of this pass
         self._read_at = trio.current_time()
         self._partial = self._in_flight = 0
-        self._goes_on_at = -inf  # when there was room again for what this side did not read
         self._ponging = False
         self._nursery: trio.Nursery
 
@@ -132,8 +130,7 @@ class GrpcConnection:
     def _incomplete(self, now: float) -> str:
         """Return which message takes too long, empty where none does; less time is left while others want its room."""
         http2, serving, partial_s = self._http2, self._serving, self._serving.limits.partial_s
-        pressed = self._partial > PARTIAL_MODEST and self._governor.in_flight.partial_full
-        if pressed and now - self._goes_on_at > PRESSED_S:
+        if self._partial > PARTIAL_MODEST and self._governor.in_flight.partial_full:
             partial_s = PRESSED_S
         if (oldest := http2.oldest_partial()) is not None and now - oldest > partial_s:
             return f"message incomplete after {partial_s:g} s"
@@ -210,7 +207,6 @@ class GrpcConnection:
         governor.in_flight.hold_partial(change)
         while self._partial >= PARTIAL_FREE and governor.in_flight.partial_full:
             await governor.in_flight.wait_partial()
-            self._goes_on_at = trio.current_time()
         if governor.in_flight.paused:
             await governor.in_flight.wait_open()
         if self._outbox.full:

@@ -5,6 +5,7 @@ Source: RocketMQ 4.9.8 ConsumerManageProcessor, AdminBrokerProcessor.
 
 from appliance.broker.tables.groups import is_group_name
 from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.tables.shares import counted_for
 from appliance.broker.tables.topics import TopicTable
 from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer
 from netstack.errors import Refused
@@ -77,7 +78,8 @@ class Lookups:
             text = f"group {header.consumer_group[:80]!a} is not a legal name of a group"
             raise Refused(ResponseCode.SYSTEM_ERROR, text)
         store = self._offsets.commit if request.is_oneway else self._offsets.move
-        store(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+        by = counted_for(peer.remote[0])
+        store(header.consumer_group, header.topic, header.queue_id, header.commit_offset, by)
         return Reply(request.reply())
 
     def handle_max(self, request: RemotingCommand, peer: RequestPeer) -> Answer:

@@ -24,6 +24,7 @@ from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import ClientTable
 from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.tables.shares import counted_for
 from appliance.broker.tables.topics import FAQ, Topic, TopicTable
 from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer
 from netstack.errors import Refused
@@ -113,7 +114,8 @@ class Pulls:
         subscription = self._subscription(header)
         if header.sys_flag & PullMessageHeader.COMMIT_OFFSET:
             with suppress(Refused):  # a full table is no reason not to consume: the next commit is answered
-                self._tables.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+                place = (header.consumer_group, header.topic, header.queue_id)
+                self._tables.offsets.commit(*place, header.commit_offset, counted_for(peer.remote[0]))
         queue = MessageQueue(header.topic, header.queue_id)
         count = min(header.max_count, self._rules.most)
         tags, record = tags_predicate(subscription), _record_predicate(subscription)

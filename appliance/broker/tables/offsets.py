@@ -10,16 +10,11 @@ from typing import Any, Final, Protocol
 
 import trio
 
+from appliance.broker.tables.offset_room import OffsetRoom
 from appliance.broker.tables.saving import RowSave, SharedSave, TableFile, load_table, rows_of
-from appliance.broker.tables.topics import MOST_QUEUES
-from netstack.errors import Refused
-from netstack.wire.codes import ResponseCode
 
 SAVE_S: Final = 5.0
 MOST_OFFSETS: Final = 500_000  # of queues, about 100 bytes each
-MOST_NAME: Final = 255  # characters of a topic, as of a group
-MOST_PAIRS_BYTES: Final = 32 << 20  # of topics and groups that have offsets
-PAIR_BYTES: Final = 300  # a pair's dictionary beside its name; sys.getsizeof on CPython 3.11
 AT_ONCE: Final = 256  # pairs encoded in one go, about a millisecond
 NOT_STORED: Final = -1
 
@@ -35,7 +30,7 @@ class OffsetTable:
     """(topic, group) -> queue id -> next queue offset to consume."""
 
     def __init__(self, file: TableFile, *, most: int = MOST_OFFSETS) -> None:
-        self._file, self._most = file, most
+        self._file, self._room = file, OffsetRoom(most)
         self._unsaved: RowSave[str] = RowSave(file, "offsetTable", row=self._row, whole=self.encoded)
         self.resets: dict[tuple[str, str, int], int] = {}  # -> offset; until the member that was not told pulls
         self.watchers: list[OffsetWatcher] = []
@@ -47,38 +42,37 @@ class OffsetTable:
         """Take what the file says: at the start, and what others wrote since."""
         table = load_table(self._file, "offsets").get("offsetTable")
         self._offsets: dict[str, dict[int, int]] = rows_of(table, _queues_from_json, "offsets")
-        self._stored = sum(map(len, self._offsets.values()))
-        self._pairs_bytes = sum(map(_pair_bytes, self._offsets))
+        self._room.load(self._offsets)
 
     def get(self, group: str, topic: str, queue_id: int) -> int:
         """Return the stored offset, NOT_STORED when there is none."""
         queues = self._offsets.get(f"{topic}@{group}")
         return NOT_STORED if queues is None else queues.get(queue_id, NOT_STORED)
 
-    def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+    def commit(self, group: str, topic: str, queue_id: int, queue_offset: int, by: str = "") -> None:
         """Store the offset of a member; a negative offset counts as not stored. Raises Refused at the limit.
 
-        Where a reset waits for the member nothing changes: it has yet to hear of it. Source: RocketMQ 5.3.
+        `by`: the address that a new one is counted for, here and in `move`; empty: nobody. Where a reset waits for the
+        member nothing changes: it has yet to hear of it. Source: RocketMQ 5.3.
         """
         if queue_offset >= 0 and not (self.resets and (group, topic, queue_id) in self.resets):
-            self._store(group, topic, queue_id, queue_offset)
+            self._store(group, topic, queue_id, queue_offset, by)
 
-    def move(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+    def move(self, group: str, topic: str, queue_id: int, queue_offset: int, by: str = "") -> None:
         """Store an offset that a tool set; it replaces a waiting reset. Raises Refused at the limit."""
         if queue_offset >= 0:
             self.resets.pop((group, topic, queue_id), None)
-            self._store(group, topic, queue_id, queue_offset)
+            self._store(group, topic, queue_id, queue_offset, by)
             self._tell_moved(group, topic, queue_id, queue_offset)
 
-    def _store(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+    def _store(self, group: str, topic: str, queue_id: int, queue_offset: int, by: str = "") -> None:
         name = f"{topic}@{group}"
         queues = self._offsets.get(name)
         if queues is None or queue_id not in queues:
-            self._check_room(topic, group, queue_id)
-            self._stored += 1
+            self._room.check(topic, group, queue_id, by)
+            self._room.added([name] if queues is None else (), 1, by)
             if queues is None:
                 queues = self._offsets[name] = {}
-                self._pairs_bytes += _pair_bytes(name)
         elif queues[queue_id] == queue_offset:
             return  # as consumers commit every few seconds where nothing comes
         queues[queue_id] = queue_offset
@@ -114,17 +108,6 @@ class OffsetTable:
         """Return where a pull of this queue is to go instead, once; None when there is no reset."""
         return self.resets.pop((group, topic, queue_id), None)
 
-    def _check_room(self, topic: str, group: str, queue_id: int) -> None:
-        if not 0 <= queue_id < MOST_QUEUES:
-            text = f"queue {queue_id} of topic {topic}: no topic has more than {MOST_QUEUES} queues"
-            raise Refused(ResponseCode.SYSTEM_ERROR, text)
-        if len(topic) > MOST_NAME or len(group) > MOST_NAME:
-            text = f"topic of {len(topic)}, group of {len(group)} characters, at most {MOST_NAME} are allowed"
-            raise Refused(ResponseCode.SYSTEM_ERROR, text)
-        if self._stored >= self._most or self._pairs_bytes >= MOST_PAIRS_BYTES:
-            text = f"{self._stored} offsets are stored, which is the limit: delete unused groups"
-            raise Refused(ResponseCode.SYSTEM_ERROR, text)
-
     def of(self, topic: str, group: str) -> dict[int, int]:
         """Return queue id -> offset of one group on one topic, a copy."""
         return dict(self._offsets.get(f"{topic}@{group}", {}))
@@ -155,8 +138,7 @@ class OffsetTable:
         self._drop(name)
         if copied:
             self._offsets[name] = copied
-            self._stored += len(copied)
-            self._pairs_bytes += _pair_bytes(name)
+            self._room.added([name], len(copied))
 
     def _drop(self, name: str) -> None:
         self._note(name)
@@ -164,8 +146,7 @@ class OffsetTable:
         self.resets = {key: reset for key, reset in self.resets.items() if f"{key[1]}@{key[0]}" != name}
         dropped = self._offsets.pop(name, None)
         if dropped is not None:
-            self._stored -= len(dropped)
-            self._pairs_bytes -= _pair_bytes(name)
+            self._room.dropped(name, len(dropped))
         topic, _, group = name.rpartition("@")
         for watcher in self.watchers:
             watcher.offsets_dropped(group, topic)
@@ -210,7 +191,3 @@ class OffsetTable:
 
 def _queues_from_json(row: Mapping[str, Any]) -> dict[int, int]:
     return {int(queue_id): int(queue_offset) for queue_id, queue_offset in row.items()}
-
-
-def _pair_bytes(name: str) -> int:
-    return PAIR_BYTES + len(name)

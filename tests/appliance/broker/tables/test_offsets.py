@@ -120,7 +120,7 @@ async def test_any_sequence_of_changes_leaves_what_a_dictionary_has_also_after_a
     for found in (table, OffsetTable(file)):
         keys = [(g, t, q) for g in ("g", "h", "a@b", "b") for t in ("T", "U", "%RETRY%g", "T@a") for q in range(4)]
         assert {key: found.get(*key) for key in keys if found.get(*key) >= 0 and "@" not in key[1]} == model
-        assert found._stored == len(model)
+        assert found._room.stored == len(model)
         for group in ("g", "h", "a@b", "b"):
             assert set(found.topics_of(group)) == {t for g, t, _ in model if g == group}
 
