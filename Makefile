@@ -296,7 +296,7 @@ test-image: .venv/.ready
 # Packages installed in Debian releases of their own, under real systemd: minutes, and the first time some 200 MB to fetch.
 # ARGS="-k first_message": how long from each of them to the first message.
 test-packages: .venv/.ready
-	@mkdir -p .build/tmp; $(IN) PIP_CACHE_DIR=$(CURDIR)/.cache/pip $(PY) -m pytest -rs -s --soak tests/systemd/test_first_message.py tests/systemd/test_wheel.py tests/systemd/test_deb.py tests/systemd/test_apt.py tests/systemd/test_container.py $(ARGS)
+	@mkdir -p .build/tmp; $(IN) PIP_CACHE_DIR=$(CURDIR)/.cache/pip $(PY) -m pytest -rs -s --soak tests/systemd/test_first_message.py tests/systemd/test_wheel.py tests/systemd/test_deb.py tests/systemd/test_apt.py tests/systemd/test_installing.py tests/systemd/test_container.py $(ARGS)
 
 # The pages' commands as they are written, by a user on an empty Debian: ten minutes, and a gigabyte to fetch.
 test-quickstart: .venv/.ready

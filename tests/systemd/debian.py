@@ -74,9 +74,9 @@ def debian_root(
 class Debian(Container):
     """A booted Debian below `folder/root`; /shared inside is `folder/shared`."""
 
-    def __init__(self, folder: Path, suite: str) -> None:
+    def __init__(self, folder: Path, suite: str, more: tuple[str, ...] = ()) -> None:
         super().__init__(folder)
-        self.root, self.shared = debian_root(suite, folder / "root"), folder / "shared"
+        self.root, self.shared = debian_root(suite, folder / "root", more=more), folder / "shared"
         self.shared.mkdir()
 
     def where(self) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 TOP = Path(__file__).resolve().parents[2]
 # Of a machine whose root may not raise limits, and whose /sys/fs/cgroup is of both kinds.
 BARE = ("--cgroups=disabled", "--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096")
+HELPERS = (Path("/usr/lib/podman"), Path("/usr/libexec/podman"), Path("/usr/local/libexec/podman"))
 UNIFIED = "mount -t cgroup2 cgroup2 /sys/fs/cgroup && echo ready && exec cat"
 
 
@@ -50,6 +51,15 @@ class Podman:
         if done.returncode == 0:
             self("network", "create", "--disable-dns", self.network)  # the default one may belong to another storage
         return (done.stderr.strip().splitlines() or ["no reason given"])[-1] if done.returncode else ""
+
+    def reason_without_names(self) -> str:
+        """Return what this machine lacks for containers to find one another by name, empty where it has all."""
+        backend = self("info", "--format", "{{.Host.NetworkBackend}}").stdout.strip()
+        if backend == "netavark":
+            there = any((folder / "aardvark-dns").exists() for folder in HELPERS)
+            return "" if there else "netavark has no aardvark-dns: apt-get install aardvark-dns"
+        there = Path("/usr/lib/cni/dnsname").exists() and shutil.which("dnsmasq") is not None
+        return "" if there else f"Podman uses {backend} without its plugin dnsname: apt-get install netavark aardvark-dns"
 
     def _try(self, image: str) -> subprocess.CompletedProcess[str]:
         return self("run", "--rm", *self.extra, "--read-only", image, "--version", check=False)
