@@ -241,7 +241,7 @@ def test_the_compose_file_brings_up_box_gateway_spark_and_prometheus(
     (box,) = podman("ps", "--format", "{{.Names}}", "--filter", "name=box_1").stdout.split()
     podman.wait_ready(box)
     podman("exec", box, "rocketbox", "send", "T", "hello")
-    podman("exec", box, "rocketbox", "uplink", "flush", check=False)
+    podman("exec", box, "rocketbox", "uplink", "ship-now")
     gateway = box.replace("box_1", "gateway_1")
     listed = ("exec", gateway, "python3", "-m", "uplink_spark", "boxes", "--landing", "/srv/landing")
     podman.wait(lambda: "press-17" in podman(*listed, check=False).stdout, gateway)
