@@ -59,7 +59,7 @@ class Podman:
             there = any((folder / "aardvark-dns").exists() for folder in HELPERS)
             return "" if there else "netavark has no aardvark-dns: apt-get install aardvark-dns"
         there = Path("/usr/lib/cni/dnsname").exists() and shutil.which("dnsmasq") is not None
-        return "" if there else f"Podman uses {backend} without its plugin dnsname: apt-get install netavark aardvark-dns"
+        return "" if there else f"{backend} has no plugin dnsname: apt-get install netavark aardvark-dns"
 
     def _try(self, image: str) -> subprocess.CompletedProcess[str]:
         return self("run", "--rm", *self.extra, "--read-only", image, "--version", check=False)
