@@ -33,8 +33,8 @@ def write_group(folder: Path, group: str, texts: Sequence[str], *, here: bool) -
         if found is not None:
             yield _box(folder, member, found, here=here)
         elif here:
-            certs = folder / member.name / "keys"
-            yield f"{member.name}: {_witness_command(group, member.name, texts, certs, data=member.name)}"
+            certs, host = folder / member.name / "keys", f" --host {member.host}"  # the boxes have the same port
+            yield f"{member.name}: {_witness_command(group, member.name, texts, certs, host, data=member.name)}"
         else:
             yield witness_told(group, member, texts, folder=folder)
     yield f"keep {folder / 'ca.key'} where no box is: who has it makes members"

@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of the votes; never delete or copy it")
     parser.add_argument("--certs", type=Path, required=True, help="folder with box.crt, box.key, ca.crt")
+    parser.add_argument("--host", default="::", help="address to listen at; without it all of this machine")
     parser.add_argument("--timing", type=factor(*TIMING), default=1.0, help="group.timing of the boxes")
 
 
@@ -79,7 +80,7 @@ async def _until_signal(arguments: argparse.Namespace) -> None:
     texts = members_of(arguments.member, arguments.name)
     plan = witness_plan(arguments.group, arguments.name, texts, arguments.timing)
     own = plan.members[arguments.name]
-    listeners = await sockets.open_port("::", own.port, "--member")
+    listeners = await sockets.open_port(arguments.host, own.port, "--member")
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             await nursery.start(run_witness, plan, arguments.data, arguments.certs, listeners)

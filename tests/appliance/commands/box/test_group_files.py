@@ -32,7 +32,8 @@ def test_each_box_has_certificates_and_a_configuration_and_the_witness_a_command
     for name in ("a", "b", "w"):
         LinkTls(tmp_path / name / "keys", clock_ok=True)
     assert not (tmp_path / "w" / "rocketbox.toml").exists()
-    assert f'w: rocketbox witness --group press --as w --data w --certs {tmp_path}/w/keys --member "a=' in said[2]
+    beside = f"--data w --certs {tmp_path}/w/keys --host 10.1.0.20 --member"  # boxes on this machine have its port
+    assert f'w: rocketbox witness --group press --as w {beside} "a=' in said[2]
     there = list(write_group(tmp_path, "press", MEMBERS, here=False))[2]
     assert f"w: copy {tmp_path}/w/keys to 10.1.0.20 and run there" in there
     assert 'rocketbox witness --group press --as w --data votes --certs keys --member "a=' in there

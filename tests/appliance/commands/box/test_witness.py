@@ -10,6 +10,7 @@ import trio
 from appliance.commands.box.witness import add_arguments, members_of
 from appliance.errors import ConfigError
 from netstack.serving.channel import open_channel
+from netstack.serving.server import open_listeners
 from tests.appliance.box import send
 from tests.appliance.group.certificates import certificates, needs_openssl
 from tests.appliance.group.real_group import RealMember, start
@@ -54,6 +55,22 @@ async def leading(members: list[RealMember]) -> RealMember | None:
         if member.running and await member.serves():
             return member
     return None
+
+
+@pytest.mark.slow
+@needs_openssl
+async def test_a_witness_leaves_its_port_at_other_addresses_to_the_boxes_of_the_same_machine(tmp_path: Path) -> None:
+    port = free_port()
+    witness = RealWitness(tmp_path / "w", [*MEMBERS[:2], f"w=127.0.0.1:{port} witness"], tmp_path / "w.log")
+    witness.command += ["--host", "127.0.0.1"]
+    try:
+        await trio.to_thread.run_sync(witness.start)
+        for listener in await open_listeners("127.0.0.2", port):
+            await listener.aclose()
+        await (await trio.open_tcp_stream("127.0.0.1", port)).aclose()
+    finally:
+        if witness.running:
+            witness.kill()
 
 
 @pytest.mark.slow
