@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -33,6 +33,8 @@ PARTITIONS = ("part", "landed_day")
 APP = "rocketbox"  # application of the `txn` actions: rocketbox/<input>
 CARE = f"{APP}/care"
 INPUTS, ORIGIN, PARTS = f"{APP}.inputs", f"{APP}.origin", f"{APP}.parts"
+END = f"{APP}.end"  # in each commit of rows: how far every input is read, as the `txn` actions of all commits say
+LOOKED_BACK = 10  # commits, for one of rows
 CHECKPOINT_EVERY = 100
 KEEP_LOG_DAYS = 30
 Schemas = Mapping[str, pa.Schema]  # part of the table -> columns of its files
@@ -112,11 +114,23 @@ class Table:
             raise TableError(f"table {self.root} cannot be opened: {reason(error)}") from error
 
     def _snapshot(self, opened: DeltaTable) -> Snapshot:
-        end = {
-            name: seq for name in _inputs(opened) if (seq := opened.transaction_version(f"{APP}/{name}")) is not None
-        }
         version = opened.version()
-        return Snapshot(version, end, _origin(opened) if end else {}, lambda: self._files(version))
+        end, origin = self._noted(version) or _searched(opened)
+        return Snapshot(version, end, origin, lambda: self._files(version))
+
+    def _noted(self, version: int) -> tuple[Position, dict[str, str]] | None:
+        """Return END and ORIGIN of the newest commit of rows; None where the library has to look for both.
+
+        For one input it reads all commits since the checkpoint: in a bucket each is a request.
+        """
+        for at in range(version, max(-1, version - LOOKED_BACK), -1):
+            actions = [json.loads(line) for line in (self.location.read(_name(at)) or b"").splitlines()]
+            notes = next((action["commitInfo"] for action in actions if "commitInfo" in action), None)
+            if notes is not None and END in notes:
+                return json.loads(notes[END]), json.loads(notes[ORIGIN])
+            if notes is None or any(_is_of_rows(action) for action in actions):  # gone, or of an earlier program
+                return None
+        return None
 
     def _files(self, version: int) -> list[DataFile]:
         opened = self.open(version)
@@ -183,7 +197,7 @@ class Table:
         done = [*((f"{APP}/{name}", seq) for name, seq in end.items()), (APP, have.version + 1)]
         now_ms = time.time_ns() // 1_000_000
         actions = [_add_action(file, now_ms, new_rows=True) for file in files]
-        self._commit(have, actions, done, {ORIGIN: json.dumps(origin)})
+        self._commit(have, actions, done, {ORIGIN: json.dumps(origin), END: json.dumps({**have.end, **end})})
 
     def replace(
         self, have: Snapshot, old: Sequence[DataFile], new: Sequence[NewFile], *, rows_leave: bool = False
@@ -205,11 +219,13 @@ class Table:
             raise TableError(f"table {self.root} is gone")
         now_ms = time.time_ns() // 1_000_000
         transactions = [Transaction(name, version, now_ms) for name, version in done]
-        properties = CommitProperties(notes, app_transactions=transactions)
+        clean = (have.version + 1) % CHECKPOINT_EVERY == 0  # the library lists the whole log for it
+        told = {
+            "commit_properties": CommitProperties(notes, app_transactions=transactions),
+            "post_commithook_properties": PostCommitHookProperties(cleanup_expired_logs=clean),
+        }
         try:
-            opened.create_write_transaction(
-                actions, "append", opened.schema(), list(PARTITIONS), commit_properties=properties
-            )
+            opened.create_write_transaction(actions, "append", opened.schema(), list(PARTITIONS), **told)
         except CommitFailedError as error:
             if self.snapshot().version > have.version:
                 raise Conflict(f"{self.root} has a version after {have.version}") from error
@@ -301,6 +317,19 @@ def _remove_action(file: DataFile, now_ms: int, *, rows_leave: bool) -> RemoveAc
         partition_values={"part": file.part, "landed_day": file.day},
         size=file.bytes,
     )
+
+
+def _is_of_rows(action: Mapping[str, Any]) -> bool:
+    """Whether an action says how far an input is read."""
+    name = str(action.get("txn", {}).get("appId", ""))
+    return name.startswith(f"{APP}/") and name != CARE
+
+
+def _searched(opened: DeltaTable) -> tuple[Position, dict[str, str]]:
+    """Return how far each input is read, and what the newest commit of a job says."""
+    found = {name: opened.transaction_version(f"{APP}/{name}") for name in _inputs(opened)}
+    end = {name: seq for name, seq in found.items() if seq is not None}
+    return end, _origin(opened) if end else {}
 
 
 def _origin(opened: DeltaTable) -> dict[str, str]:

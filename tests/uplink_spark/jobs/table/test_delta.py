@@ -164,6 +164,20 @@ def test_what_the_end_was_is_known_after_commits_of_other_programs(tmp_path: Pat
     assert table.snapshot().end == {"0": 3}
 
 
+def test_the_end_is_that_of_the_newest_commit_of_rows_also_of_an_earlier_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(str(tmp_path))
+    add(table, DAY)
+    with monkeypatch.context() as earlier:
+        earlier.setattr("uplink_spark.jobs.table.delta.END", "unknown")
+        add(table, DAY)
+    assert (Table(str(tmp_path)).snapshot().end, table.snapshot().origin) == ({"0": 2}, {"0": "seq 1"})
+    path = add(table, DAY)
+    table.replace(table.snapshot(), [table.snapshot().files[path]], [], rows_leave=True)
+    assert (Table(str(tmp_path)).snapshot().end, table.snapshot().origin) == ({"0": 3}, {"0": "seq 2"})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("days", "every"), [(60, 10), pytest.param(365, CHECKPOINT_EVERY, marks=pytest.mark.soak)])
 def test_however_many_commits_a_month_of_log_is_left(
