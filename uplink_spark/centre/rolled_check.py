@@ -34,14 +34,15 @@ class RolledCheck:
 
     def _load(self, first: int, end: int) -> None:
         self._path, self._end = rolled_path(self._shard, first, end), end
+        data = self._files.read(self._path, 0)
         try:
-            self._entries = self._read(first, end)
+            self._entries = {} if data is None else self._read(data, first, end)  # gone: replaced, or by retention
         except ManifestDamaged as error:
             self._entries = {}
             self._tell(f"{self._path}: {error}; {ADVICE}")
 
-    def _read(self, first: int, end: int) -> dict[int, ManifestEntry]:
-        found = decode_rolled(self._files.read(self._path, 0) or b"", first, end)
+    def _read(self, data: bytes, first: int, end: int) -> dict[int, ManifestEntry]:
+        found = decode_rolled(data, first, end)
         try:
             items = zstandard.ZstdDecompressor().decompress(found.squeezed, MAX_ITEMS_BYTES)
         except zstandard.ZstdError as error:

@@ -25,7 +25,8 @@ log = logging.getLogger("uplink_spark.gateway")
 MAGIC = b"RBC1"
 HEAD = struct.Struct(">4sII")
 ROLLED_ENTRIES = 4096
-ROLLED_COMMITS = 512  # small commits: each is an object of a bucket, and a reader asks for each
+ROLLED_COMMITS = 512  # small commits
+REWRITTEN_COMMITS = 32  # of a bucket: each commit is an object there, and a reader asks for each behind the last file
 ROLLED_BYTES = 2 << 20  # of items
 NOTED_AT_ONCE = 64  # entries; a start notes all of a manifest file
 MAX_COLUMNS_BYTES, MAX_ITEMS_BYTES = 4 << 20, 32 << 20
@@ -104,22 +105,42 @@ class Store(Protocol):
 
 
 class RollUp:
-    """Collects the newest entries of a shard and writes a file when there are enough."""
+    """Collects the newest entries of a shard and writes a file when there are enough.
 
-    def __init__(self, shard: int, store: Store) -> None:
-        self._shard, self._store = shard, store
+    With rewritten_commits the file of the newest entries is written before it is full, and after so many commits again
+    with more entries. The one it replaces stays until the next is written: a reader may have just listed it.
+    """
+
+    def __init__(self, shard: int, store: Store, *, rewritten_commits: int | None = None) -> None:
+        self._shard, self._store, self._rewritten = shard, store, rewritten_commits
         self._first = self._end = self._bytes = 0
         self._items: list[bytes] = []
+        self._written = (0, 0)  # end of the newest file that begins at _first, commits in it
+        self._replaced: list[tuple[int, int]] = []
 
     def begin(self, oldest: int, next_seq: int) -> None:
-        """Go on behind the files there are, at `oldest` at least; what is rolled up beyond next_seq is not true."""
-        at = oldest
-        for first, end in chain_of(self._store.names(rolled_folder(self._shard))):
-            if end > next_seq:
-                self._store.delete(rolled_path(self._shard, first, end))
-            elif first <= at:
-                at = max(at, end)
-        self._first = self._end = at
+        """Go on behind the files there are, at `oldest` at least; what is rolled up beyond next_seq is not true.
+
+        A newest file that is not full is written anew, where the caller still has its entries: from `oldest` on.
+        """
+        there: list[str] = []
+        for name in self._store.names(rolled_folder(self._shard)):
+            pair = range_of(name)
+            if pair is not None and pair[1] > next_seq:
+                self._store.delete(rolled_path(self._shard, *pair))
+            else:
+                there.append(name)
+        at, chain, newest = oldest, chain_of(there), None
+        for first, end in chain:
+            if first <= at:
+                at, newest = max(at, end), (first, end)
+        self._restart(at)
+        if self._rewritten is not None:
+            self._replaced = [pair for pair in map(range_of, there) if pair is not None and pair not in chain]
+            if newest is not None and newest[0] >= oldest and newest[1] - newest[0] < ROLLED_ENTRIES:
+                self._restart(newest[0])
+                self._written = (newest[1], 0)
+        self._end = self._first
 
     def add(self, entries: Sequence[ManifestEntry]) -> None:
         """Take entries; what was taken already is left out, and behind a hole another file begins."""
@@ -132,18 +153,32 @@ class RollUp:
             self._end = new[-1].seq + 1
 
     def _restart(self, first: int) -> None:
-        self._items, self._bytes, self._first = [], 0, first
+        self._items, self._bytes, self._first, self._written = [], 0, first, (0, 0)
+
+    @property
+    def _full(self) -> bool:
+        many = self._rewritten is None and len(self._items) >= ROLLED_COMMITS
+        return many or self._end - self._first >= ROLLED_ENTRIES or self._bytes >= ROLLED_BYTES
 
     @property
     def due(self) -> bool:
-        many = self._end - self._first >= ROLLED_ENTRIES or len(self._items) >= ROLLED_COMMITS
-        return many or self._bytes >= ROLLED_BYTES
+        return self._full or (
+            self._rewritten is not None
+            and len(self._items) - self._written[1] >= self._rewritten
+            and self._end > self._written[0]
+        )
 
     def write(self) -> None:
         """Write the file that is due. Raises OSError; it is due again then."""
         path = rolled_path(self._shard, self._first, self._end)
         self._store.replace(path, encode_rolled(self._first, b"".join(self._items)))
-        self._restart(self._end)
+        before, old = self._replaced, (self._first, self._written[0])
+        self._replaced = [old] if old[1] and old[1] != self._end else []
+        self._written = (self._end, len(self._items))
+        if self._full:
+            self._restart(self._end)
+        for first, end in before:
+            self._store.delete(rolled_path(self._shard, first, end))
 
     def note(self, entries: Sequence[ManifestEntry]) -> None:
         """Take entries that are durable, and write what is due: later, where it cannot be written now."""

@@ -15,7 +15,7 @@ from typing import Protocol
 from uplink_spark.errors import LandingError, ManifestDamaged
 from uplink_spark.zone.entry_table import EntryTable
 from uplink_spark.zone.manifest import ManifestEntry, first_seq_of, kept_of, kept_path, manifest_folder, manifest_path
-from uplink_spark.zone.rollup import chain_of, rolled_folder
+from uplink_spark.zone.rollup import chain_of, range_of, rolled_folder
 from uplink_spark.zone.segments import ManifestFile, RolledFile, Segment
 
 FILE_ENTRIES = 65_536  # of a full manifest file on a disk; an object of a bucket has those of one commit
@@ -39,7 +39,7 @@ class ShardLog:
     def __init__(self, files: Files, shard: int) -> None:
         self.shard, self._files = shard, files
         self._plan = SegmentPlan([], [])
-        self._lost: set[int] = set()  # first seqs of rolled-up entries that are gone or damaged
+        self._lost: set[tuple[int, int]] = set()  # ranges of rolled-up entries that are gone or damaged
         self._cache: dict[tuple[int, int], Segment] = {}
 
     def refresh(self) -> int:
@@ -48,6 +48,8 @@ class ShardLog:
             return 0
         while True:
             newest = self._segment(self._plan.starts[-1], fresh=True)
+            if newest.key != self._plan.source_of(self._plan.starts[-1]):
+                continue  # it was listed anew
             following = newest.next_seq
             data = None if following == newest.first else self._files.read(manifest_path(self.shard, following), 0)
             if data is None:
@@ -68,9 +70,9 @@ class ShardLog:
     def _list(self) -> bool:
         """Find what there is; False while there is nothing."""
         names = self._files.names(rolled_folder(self.shard))
-        chain = [pair for pair in chain_of(names) if pair[0] not in self._lost]
+        chain = chain_of(name for name in names if range_of(name) not in self._lost)
         files: list[int] = []
-        if self._lost or not (chain and self._files.final and self._whole(chain)):
+        if not (chain and self._files.final and self._whole(chain)):
             found = map(first_seq_of, self._files.names(manifest_folder(self.shard)))
             files = sorted(first for first in found if first is not None)
         self._plan = SegmentPlan(chain, files)
@@ -78,9 +80,13 @@ class ShardLog:
         return bool(self._plan.starts)
 
     def _whole(self, chain: list[tuple[int, int]]) -> bool:
-        """Whether rolled-up entries have no hole and hold all that retention has left: no other list is needed."""
+        """Whether rolled-up entries have no hole and hold all that retention has left: no other list is needed.
+
+        What is lost they hold too: a bucket's newest file is replaced now and then by one with more entries.
+        """
         linked = all(one[1] == other[0] for one, other in pairwise(chain))
-        return linked and chain[0][0] <= self._kept()
+        again = all(end <= chain[-1][1] for _, end in self._lost)
+        return linked and again and chain[0][0] <= self._kept()
 
     def _segment(self, seq: int, *, fresh: bool = False) -> Segment:
         """Return the segment that a seq is in, or the last one. Raises LandingError, ManifestDamaged."""
@@ -95,9 +101,9 @@ class ShardLog:
                 if not known:
                     self._evict()
                 return file
-            if isinstance(file, ManifestFile) or key[0] in self._lost:
+            if isinstance(file, ManifestFile) or key in self._lost:
                 break
-            self._lost.add(key[0])
+            self._lost.add(key)
             if not self._list():
                 break
         raise LandingError(

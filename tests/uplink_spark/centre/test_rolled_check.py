@@ -10,12 +10,13 @@ import pytest
 import zstandard
 
 from uplink_spark.centre.fleet import check
+from uplink_spark.centre.rolled_check import RolledCheck
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 from uplink_spark.zone import rollup
 from uplink_spark.zone.entry_table import encode_table, table_of
 from uplink_spark.zone.manifest import encode_items
 from uplink_spark.zone.reader import ZoneReader
-from uplink_spark.zone.rollup import HEAD, encode_rolled, rolled_path
+from uplink_spark.zone.rollup import HEAD, encode_rolled, rolled_folder, rolled_path
 
 
 @pytest.fixture
@@ -63,3 +64,14 @@ def test_another_entry_a_damaged_file_other_columns_and_a_range_without_manifest
     body = columns + good[HEAD.size + length :]
     first.write_bytes(HEAD.pack(rollup.MAGIC, zlib.crc32(body), len(columns)) + body)
     assert findings(landing)[0].startswith(f"{rolled_path(0, 0, 2)}: the columns are of other entries; remove the file")
+
+
+def test_a_file_that_was_replaced_while_the_check_runs_is_no_finding(landing: MadeLanding) -> None:
+    zone, told = ZoneReader(str(landing.root)), list[str]()
+    looked = RolledCheck(zone.files, 0, told.append)
+    for path in (landing.root / rolled_folder(0)).iterdir():
+        path.unlink()
+    for entry in zone.entries({}, zone.ends()):
+        looked.compare(entry)
+    looked.finish(6)
+    assert told == []

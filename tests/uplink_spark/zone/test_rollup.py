@@ -1,4 +1,5 @@
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,53 @@ def test_a_start_goes_on_behind_the_files_and_removes_what_is_beyond_the_manifes
     again.note(ENTRIES)
     assert chain_of(folder.names("manifest/0000/rolled")) == [(0, 1), (1, 2), (2, 3)]
     assert decode_rolled((tmp_path / rolled_path(0, 2, 3)).read_bytes(), 2, 3).table.name_of(0).startswith("seq 2")
+
+
+def rolled(folder: Folder) -> list[tuple[int, int]]:
+    return sorted(pair for pair in map(range_of, folder.names("manifest/0000/rolled")) if pair is not None)
+
+
+def land(made: RollUp, first: int, end: int) -> None:
+    """Note commits of one entry."""
+    for seq in range(first, end):
+        made.note([replace(ENTRIES[0], seq=seq)])
+
+
+def test_a_buckets_newest_file_is_replaced_by_one_with_more_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollup, "ROLLED_ENTRIES", 6)
+    monkeypatch.setattr(rollup, "ROLLED_COMMITS", 1)  # counts on a disk alone
+    folder = Folder(tmp_path)
+    made = RollUp(0, folder, rewritten_commits=2)
+    made.begin(0, 0)
+    found = []
+    for end in range(1, 10):
+        land(made, end - 1, end)
+        found.append(rolled(folder))
+    assert found[:5] == [[], [(0, 2)], [(0, 2)], [(0, 2), (0, 4)], [(0, 2), (0, 4)]]  # readers may have listed 0..2
+    assert found[5:] == [[(0, 4), (0, 6)], [(0, 4), (0, 6)], [(0, 6), (6, 8)], [(0, 6), (6, 8)]]
+    for first, end in ((0, 6), (6, 8)):
+        path = tmp_path / rolled_path(0, first, end)
+        assert decode_rolled(path.read_bytes(), first, end).table.seq.tolist() == list(range(first, end))
+
+
+def test_a_start_goes_on_with_the_newest_file_of_a_bucket_where_it_has_its_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollup, "ROLLED_ENTRIES", 6)
+    folder = Folder(tmp_path)
+    made = RollUp(0, folder, rewritten_commits=2)
+    made.begin(0, 0)
+    land(made, 0, 11)
+    assert rolled(folder) == [(0, 6), (6, 8), (6, 10)]
+    again = RollUp(0, folder, rewritten_commits=2)
+    again.begin(6, 11)  # the state is of seq 6
+    land(again, 6, 12)
+    assert rolled(folder)[0] == (0, 6)
+    assert chain_of(folder.names("manifest/0000/rolled")) == [(0, 6), (6, 12)]
+    later = RollUp(0, folder, rewritten_commits=2)
+    later.begin(8, 9)  # set back to an older copy; entries from seq 8 on are there
+    assert rolled(folder) == [(0, 6)]
+    land(later, 8, 10)
+    assert rolled(folder) == [(0, 6), (8, 10)]

@@ -10,7 +10,7 @@ from uplink_spark.errors import LandingError
 from uplink_spark.testing import MadeLanding
 from uplink_spark.zone import rollup, shard_log
 from uplink_spark.zone.files import LocalFiles, RemoteFiles
-from uplink_spark.zone.manifest import kept_path
+from uplink_spark.zone.manifest import encode_items, kept_path
 from uplink_spark.zone.rollup import chain_of, rolled_folder
 from uplink_spark.zone.shard_log import SegmentPlan, ShardLog
 
@@ -137,6 +137,25 @@ def test_newest_rolled_up_entries_of_a_bucket_may_be_lost_after_the_first_look(
     assert seqs(opened.log, 0, 6) == list(range(6))
     sorted((landing.root / rolled_folder(0)).iterdir())[-1].unlink()
     assert seqs(opened.log, 0, 20) == list(range(20))
+
+
+@pytest.mark.slow
+def test_what_a_reader_has_listed_may_be_replaced_by_a_file_with_more_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landing_module, "FILE_ENTRIES", 1)
+    landing = MadeLanding(tmp_path / "zone")
+    land(landing, 20)
+    opened, folder = ShardLogOpened(landing.root), landing.root / rolled_folder(0)
+    monkeypatch.setattr(shard_log, "CACHED_ENTRIES", 1)  # what was read at first is not kept
+    assert seqs(opened.log, 0, 3) == [0, 1, 2]
+    entries = list(ShardLogOpened(landing.root).log.entries(15, 20))
+    (folder / f"{15:020d}-{20:020d}.cols").write_bytes(rollup.encode_rolled(15, encode_items(entries)))
+    (folder / f"{15:020d}-{18:020d}.cols").unlink()
+    before = len(opened.files.seen)
+    assert seqs(opened.log, 14, 20) == list(range(14, 20))
+    assert "manifest/0000" not in opened.files.seen[before:]
+    assert opened.log.refresh() == 20
 
 
 class ShardLogOpened:

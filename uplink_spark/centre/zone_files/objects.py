@@ -49,9 +49,9 @@ from uplink_spark.zone.manifest import (
     shard_of,
     state_seq_of,
 )
-from uplink_spark.zone.rollup import RollUp, chain_of, rolled_folder
+from uplink_spark.zone.rollup import REWRITTEN_COMMITS, RollUp, chain_of, rolled_folder
 
-STATE_ENTRIES = 4096  # a state object after so many entries bounds the replay at start
+STATE_ENTRIES, STATE_COMMITS = 4096, 256  # a state object after so many bounds the replay at start
 STATES_LOOKED_BACK = 2  # a commit may be larger than what is between two states
 STATUS_S = 60
 STATUS_LINES = 5000  # of a shard that wait; the oldest go
@@ -76,11 +76,11 @@ class ObjectShardWriter:
 
     def __init__(self, store: BucketStore, shard: int, *, step: Failpoint = no_failpoint) -> None:
         self._store, self.shard, self._step = store, shard, step
-        self.next_seq = self.landed_ms = self._state_seq = 0
+        self.next_seq = self.landed_ms = self._state_seq = self._commits = 0
         self._cover: Covering
         self._own, self._packs = secrets.token_hex(4), 0  # in the names of our packs: no loser of a race overwrites one
         self.syncs = Histogram()  # of the PUTs of packs
-        self._rollup = RollUp(shard, store)
+        self._rollup = RollUp(shard, store, rewritten_commits=REWRITTEN_COMMITS)
 
     def open(self, cover: Covering) -> None:
         """Load the newest state that is whole and every later manifest object.
@@ -100,6 +100,7 @@ class ObjectShardWriter:
         while (data := self._store.get(manifest_path(self.shard, self.next_seq))) is not None:
             part = self._whole(data)
             read.append(part.entries)
+            self._commits += 1
             for entry in part.entries:
                 self.landed_ms = max(self.landed_ms, entry.landed_ms)
                 cover.note(entry)
@@ -208,9 +209,7 @@ class ObjectShardWriter:
         Raises OSError, LandingError, and LandedBefore when a commit that failed had landed: nothing of these has then.
         """
         self.landed_ms = max(self.landed_ms, now_ms)
-        if self.next_seq - self._state_seq >= STATE_ENTRIES:
-            self._store.put(manifest_path(self.shard, self.next_seq, "state"), self._cover.encode(self.next_seq))
-            self._state_seq = self.next_seq
+        self._put_state()
         pack = pack_path(self.shard, self.landed_ms, self.next_seq)
         self._packs += 1
         pack = pack.replace(".pack", f"-{self._own}{self._packs:08x}.pack")
@@ -229,6 +228,12 @@ class ObjectShardWriter:
         self._step("G5")
         return entries
 
+    def _put_state(self) -> None:
+        """Put what the shard holds of each box, where a start would else read much."""
+        if self.next_seq - self._state_seq >= STATE_ENTRIES or self._commits >= STATE_COMMITS:
+            self._store.put(manifest_path(self.shard, self.next_seq, "state"), self._cover.encode(self.next_seq))
+            self._state_seq, self._commits = self.next_seq, 0
+
     def _publish(self, entries: Sequence[ManifestEntry]) -> bool:
         """Make the next manifest object; False where there is another one."""
         end_seq = self.next_seq + len(entries)
@@ -236,6 +241,7 @@ class ObjectShardWriter:
         if not self._store.create(manifest_path(self.shard, self.next_seq), data):
             return False
         self.next_seq = end_seq
+        self._commits += 1
         self._rollup.note(entries)
         return True
 

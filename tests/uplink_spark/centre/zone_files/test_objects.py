@@ -110,7 +110,8 @@ def test_a_start_lists_the_end_of_the_manifest_alone_and_all_of_it_without_a_sta
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("uplink_spark.centre.zone_files.objects.STATE_ENTRIES", 2)
-    monkeypatch.setattr(rollup, "ROLLED_COMMITS", 2)
+    monkeypatch.setattr("uplink_spark.centre.zone_files.objects.REWRITTEN_COMMITS", 2)
+    monkeypatch.setattr(rollup, "ROLLED_ENTRIES", 2)
     store, listed = ObjectStore(url), list[tuple[str, int]]()
     open_object_zone(store, 1)
     first, cover = writer(store)
@@ -395,6 +396,7 @@ async def test_a_commit_whose_answer_was_lost_is_receipted_when_its_piece_comes_
 ) -> None:
     store = ObjectStore(url)
     open_object_zone(store, 1)
+    monkeypatch.setattr("uplink_spark.centre.zone_files.objects.REWRITTEN_COMMITS", 2)
     made, cover = writer(store)
     lander = ShardLander(0, made, linger_s=1, now_ms=lambda: NOW, cover=cover)
     first, second = (verify_piece(piece(start).container, lambda _: None) for start in (0, 970))
@@ -406,7 +408,6 @@ async def test_a_commit_whose_answer_was_lost_is_receipted_when_its_piece_comes_
         raise OSError("object store: read timeout")
 
     monkeypatch.setattr(store, "create", create_unheard)
-    monkeypatch.setattr(rollup, "ROLLED_COMMITS", 2)
     await lander.land([Offer(0, first, told)])
     await lander.land([Offer(1, second, told), Offer(2, first, told)])
     assert told.heard == [
@@ -439,7 +440,8 @@ async def test_a_gateway_lands_in_the_bucket_and_gives_receipts(url: str) -> Non
 
 
 def test_entries_are_rolled_up_beside_the_objects(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollup, "ROLLED_COMMITS", 3)
+    monkeypatch.setattr("uplink_spark.centre.zone_files.objects.REWRITTEN_COMMITS", 2)
+    monkeypatch.setattr(rollup, "ROLLED_ENTRIES", 5)
     store = ObjectStore(url)
     open_object_zone(store, 1)
     first, cover = writer(store)
@@ -449,11 +451,28 @@ def test_entries_are_rolled_up_beside_the_objects(url: str, monkeypatch: pytest.
         header, container = log_piece(RECORDS[:1], number * 97)
         for entry in first.commit([NewPiece(header, container, ((header.start, header.end),))], NOW):
             cover.note(entry)
-    assert chain_of(store.names(rolled_folder(0))) == [(0, 3), (3, 6)]
+    assert chain_of(store.names(rolled_folder(0))) == [(0, 5), (5, 7)]
+    assert len(store.names(rolled_folder(0))) == 2  # those with fewer entries are gone
     zone = ZoneReader(url)
     assert [entry.seq for entry in zone.entries({}, zone.ends())] == list(range(8))
     (found,) = check(zone, deep=True)
     assert (found.entries, found.findings) == (8, [])
+
+
+def test_a_start_reads_few_objects_however_small_the_commits_are(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uplink_spark.centre.zone_files.objects.STATE_COMMITS", 3)
+    store = ObjectStore(url)
+    open_object_zone(store, 1)
+    first, cover = writer(store)
+    for number in range(8):
+        header, container = log_piece(RECORDS[:1], number * 97)
+        for entry in first.commit([NewPiece(header, container, ((header.start, header.end),))], NOW):
+            cover.note(entry)
+    assert [name for name in store.names("manifest/0000") if name.endswith(".state")] == [
+        f"{seq:020d}.state" for seq in (3, 6)
+    ]
+    again, found = writer(store)
+    assert (again.next_seq, found.encode(8)) == (8, cover.encode(8))
 
 
 def test_spark_side_reads_the_same_url(url: str) -> None:
