@@ -11,7 +11,11 @@ from urllib.parse import unquote, urlparse
 from uplink_spark.errors import LandingError
 
 OBJECT_STORES = ("s3", "gs", "gcs", "abfs", "abfss")  # an object there never grows
-RETRY_S = 30
+SETTINGS = {  # of Arrow's clients, in the query of a URL
+    "gs": ("retry_limit_seconds", "30"),  # tries for a quarter of an hour by itself
+    "gcs": ("retry_limit_seconds", "30"),
+    "s3": ("allow_delayed_open", "true"),  # a small file is one request, not the three of a multipart upload
+}
 SECRET_VALUE = re.compile(r"([?&][^=&]*(?:secret|key|token|sig|password|credential)[^=&]*=)[^&]*", re.IGNORECASE)
 AZURE_URL = re.compile(
     r"abfss?://(?P<container>[^@:/?]+)@(?P<account>[a-z0-9]+)\.(?:dfs|blob)\.core\.windows\.net(?P<path>/[^?]*)?"
@@ -71,13 +75,13 @@ def has_key(url: str) -> bool:
     return urlparse(url).password is not None or SECRET_VALUE.search(url) is not None
 
 
-def bounded(url: str) -> str:
-    """Return a URL whose store gives up in time: Google's client tries for a quarter of an hour by itself."""
+def tuned(url: str) -> str:
+    """Return a URL with the settings of its store that it does not name itself."""
     parts = urlparse(url)
-    if parts.scheme not in ("gs", "gcs") or "retry_limit_seconds" in parts.query:
+    name, value = SETTINGS.get(parts.scheme, ("", ""))
+    if not name or name in parts.query:
         return url
-    query = "&".join(filter(None, (parts.query, f"retry_limit_seconds={RETRY_S}")))
-    return parts._replace(query=query).geturl()
+    return parts._replace(query="&".join(filter(None, (parts.query, f"{name}={value}")))).geturl()
 
 
 def opened(url: str) -> tuple[Any, str]:
@@ -91,7 +95,7 @@ def opened(url: str) -> tuple[Any, str]:
     if key and found:  # without a key or options of its own
         system = fs.AzureFileSystem(found["account"], account_key=key, **_emulator())
         return system, f"{found['container']}/{unquote(found['path'] or '').strip('/')}".rstrip("/")
-    system, base = fs.FileSystem.from_uri(bounded(url))
+    system, base = fs.FileSystem.from_uri(tuned(url))
     return system, base.rstrip("/")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from uplink_spark.errors import LandingError
-from uplink_spark.zone.files import RETRY_S, LocalFiles, RemoteFiles, bounded, open_files, opened, shown
+from uplink_spark.zone.files import LocalFiles, RemoteFiles, open_files, opened, shown, tuned
 from uplink_spark.zone.reader import ZoneReader
 
 
@@ -28,11 +28,12 @@ def test_files_are_read_and_replaced_alike_here_and_through_pyarrow(
         files.read_range("consumers/b.json", 0, 1)
 
 
-def test_a_store_that_does_not_answer_is_told_in_time() -> None:
-    assert bounded("gs://b/z") == f"gs://b/z?retry_limit_seconds={RETRY_S}"
-    assert bounded("gs://b/z?x=1") == f"gs://b/z?x=1&retry_limit_seconds={RETRY_S}"
-    assert bounded("gs://b/z?retry_limit_seconds=2") == "gs://b/z?retry_limit_seconds=2"
-    assert bounded("s3://b/z") == "s3://b/z"
+def test_a_store_that_does_not_answer_is_told_in_time_and_a_small_file_is_one_request() -> None:
+    assert tuned("gs://b/z") == "gs://b/z?retry_limit_seconds=30"
+    assert tuned("gs://b/z?x=1") == "gs://b/z?x=1&retry_limit_seconds=30"
+    assert tuned("gs://b/z?retry_limit_seconds=2") == "gs://b/z?retry_limit_seconds=2"
+    assert tuned("s3://b/z") == "s3://b/z?allow_delayed_open=true"
+    assert tuned("abfss://z@account/p") == "abfss://z@account/p"
     url = "gs://anonymous@b/zone?retry_limit_seconds=1&endpoint_override=127.0.0.1:9&scheme=http"
     with pytest.raises(LandingError, match=r"landing zone gs://.* cannot be read: .*are the URL, the network"):
         ZoneReader(url)
