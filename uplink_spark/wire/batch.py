@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from storage_driver.crc import crc32
 from uplink_spark.errors import PieceDamaged
 from uplink_spark.wire.cbor import Fields, decode_map, encode_map
 from uplink_spark.wire.identity import BOX_NAME
@@ -242,7 +243,7 @@ def open_piece(data: Buffer) -> Piece:
     if len(view) != at + header.stored_bytes + header.index_bytes:
         wanted = at + header.stored_bytes + header.index_bytes
         raise PieceDamaged(f"{len(view)} bytes, the header describes {wanted}")
-    crc = zlib.crc32(view[at:])
+    crc = crc32(view[at:])
     if crc != header.crc:
         raise PieceDamaged(f"CRC-32 {crc:08x}, the header says {header.crc:08x}")
     index_at = at + header.stored_bytes
@@ -350,7 +351,7 @@ def encode_piece(source: PieceSource, contents: PieceContents, codec: str) -> tu
         codec=codec,
         stored_bytes=len(payload),
         index_bytes=len(index),
-        crc=zlib.crc32(index, zlib.crc32(payload)),
+        crc=crc32(index, crc32(payload)),
         sha=hashlib.sha256(raw).digest(),
         stored_ms_min=contents.stored_ms_min,
         stored_ms_max=contents.stored_ms_max,
