@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from uplink_spark.zone.record_layout import Bytes, Ints, gather
 
+KEPT_BYTES = 2 << 20  # of one array of repeated words; what a worker keeps is bounded by 16 of them
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999
 _HEX = np.array([ord(digit) for number in range(256) for digit in f"{number:02X}"], np.uint8).reshape(256, 2)
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -70,13 +72,25 @@ def spread(words: Sequence[str], codes: npt.NDArray[np.integer[Any]]) -> pa.Arra
 
 
 def repeated(words: Sequence[str], times: int) -> pa.Array:
-    """Return the words in their order, again and again."""
-    stored = [word.encode() for word in words]
-    begins = np.cumsum([0, *map(len, stored)], dtype=np.int32)
+    """Return the words in their order, again and again; batch after batch asks for the same ones."""
+    stored = tuple(word.encode() for word in words)
+    size = 1 << (times - 1).bit_length() if times else 0
+    if size * (4 * len(stored) + sum(map(len, stored))) > KEPT_BYTES:
+        return _written_out(stored, times)
+    return _kept(stored, size).slice(0, len(stored) * times)
+
+
+@lru_cache(maxsize=16)
+def _kept(words: tuple[bytes, ...], times: int) -> pa.Array:
+    return _written_out(words, times)
+
+
+def _written_out(words: tuple[bytes, ...], times: int) -> pa.Array:
+    begins = np.cumsum([0, *map(len, words)], dtype=np.int32)
     edges = np.empty(len(words) * times + 1, np.int32)
     edges[:-1] = (np.arange(times, dtype=np.int32)[:, None] * begins[-1] + begins[:-1]).reshape(-1)
     edges[-1] = begins[-1] * times
-    return pa.StringArray.from_buffers(len(edges) - 1, pa.py_buffer(edges), pa.py_buffer(b"".join(stored) * times))
+    return pa.StringArray.from_buffers(len(edges) - 1, pa.py_buffer(edges), pa.py_buffer(b"".join(words) * times))
 
 
 def encoded(words: pa.Array) -> pa.DictionaryArray:
@@ -103,8 +117,10 @@ def _text_or_none(value: bytes | None) -> str | None:
 
 def times(ms: Ints) -> pa.Array:
     """Return milliseconds since 1970 as timestamps; null outside the years 1 to 9999."""
+    if not len(ms) or (ms.min() >= _FIRST_MS and ms.max() <= _LAST_MS):
+        return pa.array(ms * 1000, pa.int64()).cast(TIMESTAMP)
     bad = (ms < _FIRST_MS) | (ms > _LAST_MS)
-    return pa.array(np.where(bad, 0, ms) * 1000, pa.int64(), mask=bad if bad.any() else None).cast(TIMESTAMP)
+    return pa.array(np.where(bad, 0, ms) * 1000, pa.int64(), mask=bad).cast(TIMESTAMP)
 
 
 def hosts(data: Bytes, at: Ints, wide: npt.NDArray[np.bool_]) -> pa.Array:

@@ -176,6 +176,11 @@ class Rows:
         return self.pick(np.repeat(np.arange(len(self._origins)), self._counts))
 
     @cached_property
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self._layout.at) if self.selected is None else len(self.selected)
+
+    @cached_property
     def selected(self) -> Ints | None:
         """The positions of the wanted records, None where all are wanted."""
         wanted = self._in_range()
@@ -293,7 +298,19 @@ class Rows:
     def shared(self, name: str, kind: pa.DataType) -> pa.Array:
         """Return a value that all rows of a piece share."""
         values = [getattr(origin, name) for origin in self._origins]
+        if len(set(values)) == 1:
+            return fields.repeated(values[:1], self.count) if kind == pa.string() else self.filled(values[0], kind)
         return fields.spread(values, self.part) if kind == pa.string() else pa.array(np.array(values)[self.part], kind)
+
+    def filled(self, value: int | bool, kind: pa.DataType) -> pa.Array:
+        """Return one value for all rows."""
+        return pa.array(np.full(self.count, value), kind)
+
+    def landed(self) -> pa.Array:
+        found = {origin.landed_ms for origin in self._origins}
+        if len(found) == 1:
+            return fields.times(np.full(self.count, found.pop()))
+        return fields.times(np.array([origin.landed_ms for origin in self._origins])).take(pa.array(self.part))
 
 
 TAIL_FIELDS = frozenset(("reconsume_times", "prepared_offset", "body_length"))
@@ -305,10 +322,6 @@ def _number(name: str) -> Callable[[Rows], pa.Array]:
 
 def _shared(name: str, kind: pa.DataType) -> Callable[[Rows], pa.Array]:
     return lambda rows: rows.shared(name, kind)
-
-
-def _landed(rows: Rows) -> pa.Array:
-    return fields.times(np.array([origin.landed_ms for origin in rows._origins])).take(pa.array(rows.part))
 
 
 def _properties(rows: Rows) -> pa.Array:
@@ -336,7 +349,7 @@ BUILD: dict[str, Callable[[Rows], pa.Array]] = {
     "properties": _properties,
     "born_time": lambda rows: fields.times(rows.number("born_ms")),
     "store_time": lambda rows: fields.times(rows.stored_ms()),
-    "landed_time": _landed,
+    "landed_time": Rows.landed,
     "born_host": lambda rows: rows.hosts(born=True),
     "store_host": lambda rows: rows.hosts(born=False),
 }

@@ -94,18 +94,19 @@ class Layout:
     @cached_property
     def edges(self) -> npt.NDArray[np.int32]:
         """The 6n + 1 borders: body, topic length, topic, properties length, properties, rest … Raises RecordsBad."""
-        end = self.at + self.sizes
-        body_end = self.body_at + self.tail["body_length"]
-        wide_topic = self.head["magic"] == MAGIC_V2
-        self._fail((self.tail["body_length"] < 0) | (body_end + 3 + wide_topic > end), "body longer than its record")
+        end, length = self.at + self.sizes, self.tail["body_length"].astype(np.int64)
+        body_end = self.body_at + length
+        wide = self.head["magic"] == MAGIC_V2
+        extra = wide if wide.any() else 0  # of the length of a topic: one byte more
+        self._fail((length < 0) | (body_end + (3 + extra) > end), "body longer than its record")
         topic_length = self.data[body_end].astype(np.int64)
-        if wide_topic.any():
-            topic_length = np.where(wide_topic, topic_length << 8 | self.data[body_end + 1], topic_length)
-        topic_at = body_end + 1 + wide_topic
+        if wide.any():
+            topic_length = np.where(wide, topic_length << 8 | self.data[body_end + 1], topic_length)
+        topic_at = body_end + (1 + extra)
         topic_end = topic_at + topic_length
-        self._fail(topic_end + 2 > end, "topic longer than its record")
-        properties_length = self.data[topic_end].astype(np.int64) << 8 | self.data[topic_end + 1]
         properties_at = topic_end + 2
+        self._fail(properties_at > end, "topic longer than its record")
+        properties_length = self.data[topic_end].astype(np.int64) << 8 | self.data[topic_end + 1]
         self._fail(properties_at + properties_length != end, "properties do not end where the record ends")
         edges = np.empty(6 * len(self.at) + 1, np.int32)
         borders = (self.at, self.body_at, body_end, topic_at, topic_end, properties_at)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from uplink_spark.spark import fields
 from uplink_spark.spark.fields import (
     KINDS,
     encoded,
@@ -76,6 +77,18 @@ def test_words_are_spread_as_a_list_would_be(words: list[str], data: st.DataObje
 @given(WORDS, st.integers(0, 4))
 def test_words_are_repeated_in_their_order(words: list[str], count: int) -> None:
     assert repeated(words, count).to_pylist() == words * count
+
+
+def test_repeated_words_are_kept_within_a_bound_and_of_what_is_kept_only_the_rows_are_sent() -> None:
+    before = fields._kept.cache_info().misses
+    assert repeated(("x" * fields.KEPT_BYTES,), 2).to_pylist() == ["x" * fields.KEPT_BYTES] * 2
+    assert fields._kept.cache_info().misses == before
+    sink = pa.BufferOutputStream()
+    batch = pa.record_batch([repeated(("edge",), 8193)], ["word"])
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    assert sink.tell() < 8193 * (4 + len("edge")) + 1000
+    assert batch.nbytes < 8193 * (4 + len("edge")) + 8
 
 
 @given(
