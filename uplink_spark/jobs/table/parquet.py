@@ -21,6 +21,7 @@ DICTIONARY = frozenset(
     )
 )  # with DELTA for other whole numbers: 74.9 -> 67.3 bytes a row of 294, and 15 % less CPU than plain pages
 NO_STATISTICS = frozenset(("body", "properties", "keys"))  # nobody looks for a range of these
+WRITE_ROWS = 1 << 16  # encoded at a time; with Arrow's 1,024 a row takes 708 ns to write, not 665
 ROW_GROUP = 1 << 17  # rows, or
 ROW_GROUP_BYTES = 32 << 20  # of Arrow buffers, whichever comes first: what a worker holds back
 
@@ -47,6 +48,7 @@ def _settings(schema: pa.Schema) -> dict[str, Any]:
         "compression_level": 1,
         "use_dictionary": [path for path in DICTIONARY if path.partition(".")[0] in schema.names],
         "column_encoding": delta or None,
+        "write_batch_size": WRITE_ROWS,
         "write_statistics": [name for name in schema.names if name not in NO_STATISTICS],
     }
 
