@@ -97,7 +97,7 @@ class Layout:
         end, length = self.at + self.sizes, self.tail["body_length"].astype(np.int64)
         body_end = self.body_at + length
         wide = self.head["magic"] == MAGIC_V2
-        extra = wide if wide.any() else 0  # of the length of a topic: one byte more
+        extra: Flags | int = wide if wide.any() else 0  # of the length of a topic: one byte more
         self._fail((length < 0) | (body_end + (3 + extra) > end), "body longer than its record")
         topic_length = self.data[body_end].astype(np.int64)
         if wide.any():

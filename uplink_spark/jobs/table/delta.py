@@ -220,7 +220,7 @@ class Table:
         now_ms = time.time_ns() // 1_000_000
         transactions = [Transaction(name, version, now_ms) for name, version in done]
         clean = (have.version + 1) % CHECKPOINT_EVERY == 0  # the library lists the whole log for it
-        told = {
+        told: dict[str, Any] = {
             "commit_properties": CommitProperties(notes, app_transactions=transactions),
             "post_commithook_properties": PostCommitHookProperties(cleanup_expired_logs=clean),
         }
