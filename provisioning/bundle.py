@@ -155,7 +155,11 @@ def open_bundle(path: Path, keys: Path) -> Manifest:
         raise ProvisioningError("E303", f"no trusted key in {keys}: install the product's package again")
     if not any(signature_fits(PURPOSE + data, signature, key) for key in trusted):
         names = ", ".join(key.stem for key in trusted)
-        raise ProvisioningError("E303", f"the signature of {path.name} matches none of the trusted keys ({names})")
+        name = "the bundle" if path.suffix == ".part" else path.name
+        text = (
+            f"the signature of {name} matches none of the trusted keys ({names}): use a bundle signed with one of them"
+        )
+        raise ProvisioningError("E303", text)
     return _manifest(data)
 
 
@@ -215,7 +219,7 @@ def check_fits(manifest: Manifest, target: Target, wishes: InstallOptions = Inst
         )
     needs = sum(part.size for part in manifest.parts) + sum(size for _, size, _ in manifest.files.values())
     if needs > target.free_bytes:
-        text = f"needs {needs >> 20} MiB, {target.free_bytes >> 20} MiB are free: delete old uploads"
+        text = f"needs {needs >> 20} MiB, {target.free_bytes >> 20} MiB are free: free space on the disk of the box"
         raise ProvisioningError("E301", text, needs=needs, free=target.free_bytes)
 
 

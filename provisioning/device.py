@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,6 +23,7 @@ from provisioning.transfer import WINDOW, FileSender, chunk_bytes
 from provisioning.transfers import Download, Transfers
 
 SPEEDS = (3_000_000, 921_600, 460_800, 115_200)
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 LIFE_S = 1.0  # a long step shows a sign of life this often
 
 
@@ -116,8 +118,7 @@ class Device:
         except* ProvisioningError as group:
             reply = self._session.error(number, _first(group))
         except* (OSError, ValueError, TypeError, KeyError) as group:
-            text = f"{op} failed on the box: {_first(group)!r}"
-            reply = self._session.error(number, ProvisioningError("E501", text[:900]))
+            reply = self._session.error(number, _failed(op, _first(group)))
         finally:
             self._session.end_work(trio.current_time())
         if not SerialFrameDecoder().feed(encode_frame(reply)):
@@ -286,6 +287,15 @@ OPERATIONS = {
     "release": Device._release,
     "factory_reset": Device._factory_reset,
 }
+
+
+def _failed(op: str, error: Exception) -> ProvisioningError:
+    """Return what the bench is told of an error that no step expects: E301 where the disk takes nothing, else E501."""
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
+        where = f" at {error.filename}" if error.filename else ""
+        text = f"{op}: the disk of the box is full{where}: free space on it (`df`), then run the same command again"
+        return ProvisioningError("E301", text[:900])
+    return ProvisioningError("E501", f"{op} failed on the box: {error!r}"[:900])
 
 
 def _first(group: BaseExceptionGroup[Any]) -> Any:

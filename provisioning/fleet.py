@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import hashlib
 import io
 import ipaddress
@@ -50,6 +51,16 @@ class FleetRow:
         return hashlib.sha256(json.dumps(value).encode() + b"\0" + config + certificates).hexdigest()
 
 
+def text_of(data: bytes) -> str:
+    """Return the text of a fleet file. Raises E401 with the line where it is not UTF-8."""
+    try:
+        return data.decode().replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as exc:
+        line = data.count(b"\n", 0, exc.start) + 1
+        text = f"line {line}: byte {data[exc.start]:#04x} is not UTF-8: save the file as CSV UTF-8"
+        raise ProvisioningError("E401", text, errors=[text]) from exc
+
+
 def read_rows(text: str) -> list[FleetRow]:
     """Parse a fleet file: header required; BOM, CRLF and `;` accepted. Raises E401 with every error in it."""
     text = text.removeprefix("\ufeff")
@@ -57,7 +68,9 @@ def read_rows(text: str) -> list[FleetRow]:
     table = csv.reader(io.StringIO(text), delimiter=";" if first.count(";") > first.count(",") else ",")
     header = [name.strip() for name in next(table, [])]
     errors = [
-        f"line 1: unknown column {name!r}" for name in header if name not in COLUMNS and not SETTING.fullmatch(name)
+        f"line 1: unknown column {name!r}" + _meant(name)
+        for name in header
+        if name not in COLUMNS and not SETTING.fullmatch(name)
     ]
     errors += [f"line 1: column {name!r} twice" for name, count in Counter(header).items() if count > 1]
     if not {"name", "group"} & set(header):
@@ -72,9 +85,16 @@ def read_rows(text: str) -> list[FleetRow]:
         rows.append(_row(number, dict(zip(header, map(str.strip, cells), strict=True)), len(rows) + 1))
     errors += [error for row in rows for error in _row_errors(row)] + _shared_errors(rows)
     errors += group_errors([row.place for row in rows if row.place is not None])
+    if not rows and not errors:
+        errors.append("no line below the header: write a line for each box")
     if errors:
         raise ProvisioningError("E401", "; ".join(errors), errors=errors)
     return rows
+
+
+def _meant(name: str) -> str:
+    found = difflib.get_close_matches(name.lower(), sorted(COLUMNS), n=1)
+    return f", did you mean {found[0]!r}?" if found else ""
 
 
 def _row(line: int, cells: Mapping[str, str], count: int) -> FleetRow:
@@ -107,8 +127,9 @@ def network_errors(network: Mapping[str, str]) -> list[str]:
     try:
         interface = ipaddress.ip_interface(address)
         gateway = ipaddress.ip_address(network["gateway"]) if "gateway" in network else None
-    except ValueError as exc:
-        return [str(exc)]
+    except ValueError:
+        given = ", ".join(f"{key} {network[key]!r}" for key in ("address", "gateway") if key in network)
+        return [f"{given}: an address is written as 10.1.2.3/24 or dhcp, a gateway as 10.1.2.1"]
     if "/" not in address:
         return [f"address {address!r} needs a prefix length, as in {address}/24"]
     if gateway is not None and gateway not in interface.network:
@@ -192,6 +213,11 @@ class FleetRun:
             if serial in boxes:
                 pairs.append((row, boxes[serial], serial))
         return pairs
+
+    def left(self, boxes: Mapping[str, str]) -> list[str]:
+        """Return the serials of connected boxes that no row is for."""
+        meant = {serial for _, _, serial in self.assign(boxes)} | set(self.done_rows().values())
+        return sorted(set(boxes) - meant)
 
     async def run(
         self, boxes: Mapping[str, str], work: Work, *, jobs: int, report: Callable[[RowResult], None]

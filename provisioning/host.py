@@ -265,8 +265,13 @@ async def find(ports: Sequence[str], *, serial: str = "", baud: int = 115200) ->
         raise ProvisioningError("E102", f"several boxes answer ({boxes}): use --port or --serial")
     if len(ports) == 1 and failures:
         raise failures[0]
-    where = ", ".join(ports) or "any USB serial port"
+    where = ", ".join(ports)
     wanted = f"box {serial}" if serial else "box"
+    if found:
+        others = ", ".join(f"{one.identity['serial']} at {one.port}" for one in sorted(found, key=lambda f: f.port))
+        raise ProvisioningError("E101", f"{others} answers, not {serial}: is the cable in the right box?")
+    if not ports:
+        raise ProvisioningError("E101", "there is no USB serial adapter: is it plugged in? another one: --port")
     raise ProvisioningError("E101", f"no {wanted} answers at {where}: power? cable? --port?")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,7 +113,9 @@ class Session:
             raise ProvisioningError("E201", "the box is unclaimed: run `rocketbox provision`")
         wait_s = self._patience.wait_s(now_s)
         if wait_s > 0:
-            raise ProvisioningError("E203", f"wait {wait_s:.0f} s before the next attempt", wait_s=round(wait_s, 1))
+            raise ProvisioningError(
+                "E203", f"wait {math.ceil(wait_s)} s before the next attempt", wait_s=round(wait_s, 1)
+            )
         host_nonce, mac = arguments.get("host_nonce"), arguments.get("mac")
         nonce, self.nonce = self.nonce, self._fresh_nonce()
         if not isinstance(host_nonce, bytes) or not isinstance(mac, bytes) or len(host_nonce) < 16:

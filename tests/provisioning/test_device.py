@@ -1,5 +1,6 @@
 """Box and bench over two real pseudo terminals, with everything a cable can do in between. Seeds are in the tests."""
 
+import errno
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -10,6 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from provisioning.box import Box, DeviceActions
+from provisioning.device import _failed
 from provisioning.errors import LinkLost, ProvisioningError
 from provisioning.flow import DesiredState, ProvisioningResult, file_sha256, provision
 from provisioning.frame import REQUEST, encode_frame
@@ -225,7 +227,10 @@ async def test_a_bundle_with_a_wrong_signature_changes_nothing(tmp_path: Path) -
     async def during() -> None:
         signed_bundle(tmp_path, box)
         foreign = DesiredState(bundle=signed_bundle(tmp_path / "mallory"), version="1.4.0")
-        assert await refused(provisioned(cable, foreign)) == "E303"
+        with pytest.raises(
+            ProvisioningError, match=r"E303 the signature of the bundle matches none .*: use a bundle sign"
+        ):
+            await provisioned(cable, foreign)
         assert box.files.slots.load().trial is None
         assert box.files.slots.running() == "a"
 
@@ -422,8 +427,21 @@ async def test_two_boxes_are_listed_and_a_serial_number_chooses(tmp_path: Path) 
             await find(names)
         assert caught.value.code == "E102"
         assert (await find(names, serial="RBX-0002")).port == names[1]
-        assert await refused(find(names, serial="RBX-0003")) == "E101"
+        with pytest.raises(ProvisioningError, match=r"E101 RBX-0001 at .*RBX-0002 at .* not RBX-0003: .*right box"):
+            await find(names, serial="RBX-0003")
         nursery.cancel_scope.cancel()
+
+
+async def test_a_bench_without_an_adapter_is_told_so() -> None:
+    with pytest.raises(ProvisioningError, match="E101 there is no USB serial adapter"):
+        await find([])
+
+
+def test_a_full_disk_of_the_box_is_no_failed_self_test() -> None:
+    full = _failed("apply", OSError(errno.ENOSPC, "No space left on device", "/etc/rocketbox/rocketbox.toml"))
+    assert (full.code, full.exit_status) == ("E301", 5)
+    assert "apply: the disk of the box is full at /etc/rocketbox/rocketbox.toml: free space on it" in full.text
+    assert _failed("apply", OSError(errno.EIO, "Input/output error")).code == "E501"
 
 
 async def test_another_box_than_the_wanted_one_is_left_alone(tmp_path: Path) -> None:

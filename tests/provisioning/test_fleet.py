@@ -5,7 +5,7 @@ import trio
 
 from provisioning.device import serve_device
 from provisioning.errors import ProvisioningError
-from provisioning.fleet import FleetRow, FleetRun, RowResult, read_rows
+from provisioning.fleet import FleetRow, FleetRun, RowResult, read_rows, text_of
 from provisioning.flow import DesiredState, ProvisioningResult, load_receipt, provision
 from provisioning.host import Bench, BenchConversation, keep_trying
 from provisioning.ownership import box_secret, receipt_fits
@@ -49,10 +49,45 @@ def test_settings_are_columns_of_their_own() -> None:
         ("A1,one,,10.0.0.2,,\n", "line 2: address '10.0.0.2' needs a prefix length, as in 10.0.0.2/24"),
         ("A1,one,,10.0.0.255/24,,\n", "line 2: 10.0.0.255 cannot be the address of a box in 10.0.0.0/24"),
         ("A1,one,,\n", "line 2: 4 cells, the header has 6"),
+        (
+            "A1,one,,10.0.0.900/24,,\n",
+            "line 2: address '10.0.0.900/24': an address is written as 10.1.2.3/24 or dhcp, a gateway as 10.1.2.1",
+        ),
+        ("\n,,,,,\n", "no line below the header: write a line for each box"),
     ],
 )
 def test_what_cannot_be_right_is_named_with_its_line(body: str, expected: str) -> None:
     assert expected in errors_of(CSV + body)
+
+
+def test_a_column_that_does_not_exist_names_the_one_that_was_meant() -> None:
+    assert "line 1: unknown column 'adress', did you mean 'address'?" in errors_of("serial,name,adress\nA1,one,dhcp\n")
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        ("serial,name\r\nA1,one\r\n".encode("utf-16"), "line 1: byte 0xff is not UTF-8: save the file as CSV UTF-8"),
+        (
+            "serial;name;site\r\nA1;one;Wärme\r\n".encode("cp1252"),
+            "line 2: byte 0xe4 is not UTF-8: save the file as CSV UTF-8",
+        ),
+    ],
+)
+def test_a_file_in_another_encoding_names_the_line_and_what_to_save(data: bytes, error: str) -> None:
+    with pytest.raises(ProvisioningError) as caught:
+        text_of(data)
+    assert (caught.value.code, caught.value.text) == ("E401", error)
+
+
+def test_any_line_ending_of_a_spreadsheet_separates_lines() -> None:
+    for ending in ("\n", "\r\n", "\r"):
+        assert [row.name for row in read_rows(text_of(ending.join(["serial,name", "A1,one", ""]).encode()))] == ["one"]
+
+
+def test_connected_boxes_that_no_line_is_for_are_known(tmp_path: Path) -> None:
+    fleet = FleetRun(read_rows("serial,name\nA2,two\n,one\n"), {2: "a", 3: "b"}, tmp_path, BENCH.fleet_secret)
+    assert fleet.left({"A1": "p1", "A2": "p2", "A3": "p3", "A4": "p4"}) == ["A3", "A4"]
 
 
 def test_all_errors_of_a_file_come_at_once() -> None:

@@ -53,7 +53,7 @@ def test_a_wrong_secret_costs_a_wait_and_another_owners_id_is_named() -> None:
     with pytest.raises(ProvisioningError) as caught:
         authenticate(one, secret=b"x" * 32)
     assert (caught.value.code, caught.value.facts["wait_s"]) == ("E203", 1)
-    with pytest.raises(ProvisioningError, match="wait"):
+    with pytest.raises(ProvisioningError, match="wait 1 s"):
         authenticate(one, 0.5)  # right, but too early
     with pytest.raises(ProvisioningError) as caught:
         authenticate(one, 2, secret=b"x" * 32, owner_id="other")

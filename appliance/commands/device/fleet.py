@@ -12,7 +12,7 @@ from appliance.device.bench_console import Console, add_bench_arguments, load_be
 from appliance.device.fleet_members import FleetGroups, public_part
 from appliance.device.provisioning_run import bundle_version, provision_box
 from provisioning.errors import LinkLost, ProvisioningError
-from provisioning.fleet import FleetRow, FleetRun, RowResult, read_rows
+from provisioning.fleet import FleetRow, FleetRun, RowResult, read_rows, text_of
 from provisioning.flow import DesiredState, ProvisioningResult, load_receipt
 from provisioning.host import Bench, choose_ports, find
 from provisioning.labels import Label, labels_csv, labels_page
@@ -111,9 +111,11 @@ class FleetFile:
 async def read_file(arguments: argparse.Namespace) -> FleetFile:
     """Return what the file wants. Raises E401, E303."""
     try:
-        rows = read_rows(await trio.Path(arguments.file).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as exc:
-        raise ProvisioningError("E401", f"cannot read {arguments.file}: {exc}") from exc
+        rows = read_rows(text_of(await trio.Path(arguments.file).read_bytes()))
+    except OSError as exc:
+        raise ProvisioningError("E401", f"cannot read {arguments.file}: {exc.strerror}") from exc
+    except ProvisioningError as exc:
+        raise ProvisioningError(exc.code, f"{arguments.file}: {exc.text}", **exc.facts) from exc
     groups, boxes = FleetGroups(rows, arguments.groups), [row for row in rows if row.box]
     configs = {row.line: config_of(row, arguments.file.parent, groups) for row in boxes}
     return FleetFile(boxes, configs, groups, bundle_version(arguments.bundle))
@@ -123,6 +125,7 @@ async def _apply(arguments: argparse.Namespace, bench: Bench, console: Console) 
     file = await read_file(arguments)
     boxes = await boxes_at(ports_of(arguments, console), arguments.baud, console)
     planned = file.run_of(arguments.receipts, bench.fleet_secret).assign(boxes)
+    tell_left(file.run_of(arguments.receipts, bench.fleet_secret).left(boxes), console)
     if (arguments.dry_run or not arguments.yes) and not _agreed(planned, arguments, console):
         return NOT_AGREED
     if arguments.dry_run:
@@ -144,6 +147,13 @@ async def _apply(arguments: argparse.Namespace, bench: Bench, console: Console) 
     count = {state: sum(one.state == state for one in results) for state in ("done", "skipped", "failed")}
     console.say("Total", f"{count['done']} done, {count['skipped']} skipped, {count['failed']} failed", **count)
     return max((exit_of(one) for one in results), default=0)
+
+
+def tell_left(left: Sequence[str], console: Console) -> None:
+    """Say which connected boxes no row is for."""
+    if left:
+        names = ", ".join(left[:8]) + (f" and {len(left) - 8} more" if len(left) > 8 else "")
+        console.warn(f"no line of the file is for {names}: left as they are; a line is one box")
 
 
 def exit_of(result: RowResult) -> int:

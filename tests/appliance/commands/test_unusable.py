@@ -33,7 +33,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("page --config bad.toml --data .", 1, "not TOML"),
         ("config show --config bad.toml", 78, "not TOML"),
         ("access import bytes --data .", 1, "bytes: "),
-        ("fleet apply bytes", 6, "cannot read bytes"),
+        ("fleet apply bytes", 6, "bytes: line 1: byte 0xff is not UTF-8"),
         ("flash app bytes --port none", 5, "not a rocketbox bundle"),
         ("fsck file", 2, "does not contain a store"),
         ("backup to --data .", 2, "does not contain a store"),
