@@ -143,15 +143,15 @@ def space_step(seen: SpaceSeen) -> str:
     """Return the setting or action that helps for what fills this disk."""
     if seen.full and seen.used < WARN:
         return "free space on it, or set a smaller store.segment_mib, or give the data a larger disk"
-    if seen.unshipped_bytes > seen.log_bytes // 2:
-        return (
-            f"restore the uplink: {size(seen.unshipped_bytes)} of the log wait for it (`rocketbox uplink test`); "
-            "uplink.max_lag_bytes limits unshipped data, store.retention_h does not"
-        )
     if seen.used_bytes and seen.log_bytes < seen.used_bytes // 2:
         return (
             f"check what else is on the disk: the log is {size(seen.log_bytes)} of {size(seen.used_bytes)} in use "
             "(`du -xh --max-depth=1`)"
+        )
+    if seen.unshipped_bytes > seen.log_bytes // 2:
+        return (
+            f"restore the uplink: {size(seen.unshipped_bytes)} of the log wait for it (`rocketbox uplink test`); "
+            "uplink.max_lag_bytes limits unshipped data, store.retention_h does not"
         )
     return f"shorten store.retention_h or set store.quota_gib below {seen.log_bytes / GIB:.1f}"
 

@@ -48,14 +48,19 @@ def read_health(
 
 
 def _is_gone(pid: object) -> bool:
-    """Return whether the process that wrote the file is known to have ended: `status` tells it at once."""
+    """Return whether the process that wrote the file is known to have ended: `status` tells it at once.
+
+    A process that was killed keeps its number until its parent has asked for its end. Source: proc_pid_stat(5).
+    """
+    if not isinstance(pid, int) or pid <= 0:
+        return False
     try:
-        os.kill(pid if isinstance(pid, int) and pid > 0 else os.getpid(), 0)
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] in "ZX"
     except ProcessLookupError:
         return True
-    except (OSError, OverflowError):
+    except (OSError, OverflowError, IndexError):
         return False
-    return False
 
 
 def _unknown(text: str, step: str) -> dict[str, Any]:

@@ -118,6 +118,12 @@ def test_what_happens_at_the_limit_is_what_the_setting_says(when_full: str, then
         (SpaceSeen(0.87, 80 * GIB, 3.2, log_bytes=70 * GIB), "disk_filling", "full in 3 h", "store.retention_h"),
         (SpaceSeen(0.91, 80 * GIB, log_bytes=9 * GIB), "sends_refused", "disk 91% full, sends", "what else is on"),
         (
+            SpaceSeen(1.0, 80 * GIB, log_bytes=2 * MIB, unshipped_bytes=2 * MIB),
+            "sends_refused",
+            "disk 100% full, sends are refused",
+            "check what else is on the disk: the log is 2 MiB of 80.0 GiB",
+        ),
+        (
             SpaceSeen(0.91, 80 * GIB, log_bytes=70 * GIB, unshipped_bytes=60 * GIB),
             "sends_refused",
             "sends are refused",

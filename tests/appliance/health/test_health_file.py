@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -21,6 +22,18 @@ def test_a_missing_a_stale_and_a_broken_file_say_so(tmp_path: Path) -> None:
     assert read_health(path)["state"] == "safe"
     path.write_text("[]")
     assert read_health(path)["state"] == "failing"
+
+
+def test_a_killed_box_whose_parent_has_not_asked_for_its_end_has_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "health.json"
+    with subprocess.Popen(["sleep", "60"]) as box:
+        path.write_text(json.dumps({"state": "ok", "pid": box.pid}))
+        assert read_health(path)["state"] == "ok"
+        box.kill()
+        os.waitid(os.P_PID, box.pid, os.WEXITED | os.WNOWAIT)  # it has ended and stays a zombie
+        found = read_health(path)
+    assert found["state"] == "failing"
+    assert found["reasons"][-1]["text"] == "the box has stopped"
 
 
 def test_safe_mode_counts_from_its_entry(tmp_path: Path) -> None:
