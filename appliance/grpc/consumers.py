@@ -5,6 +5,8 @@ ReceiveMessageActivity, GrpcClientSettingsManager; 5.5.0 PopMessageProcessor.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import trio
+
 from appliance.broker.delay.levels import parse_levels
 from appliance.broker.filter.kept_filters import Filtered, filtered
 from appliance.broker.filter.subscriptions import (
@@ -18,6 +20,7 @@ from appliance.broker.filter.subscriptions import (
 )
 from appliance.broker.rights import Need, Perm, ResourceKind, of_topic
 from appliance.broker.tables.clients import ClientTable, Joining
+from appliance.broker.tables.compile_pace import CompilePace
 from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.topics import Topic, TopicTable
 from appliance.grpc.clients import ClientSession
@@ -50,7 +53,7 @@ class Consumers:
         now_ms: Callable[[], int],
     ) -> None:
         self._rules, self._topics, self._groups, self._clients, self._now_ms = rules, topics, groups, clients, now_ms
-        self._retries_ms = parse_levels(rules.delay_levels)
+        self._retries_ms, self._pace = parse_levels(rules.delay_levels), CompilePace(trio.current_time)
 
     def join(self, session: ClientSession, settings: Settings) -> None:
         """Make a consumer known with its subscriptions. Raises Rejection, Refused."""
@@ -72,7 +75,7 @@ class Consumers:
         topic = topic_of(entry.topic)
         session.require(of_topic(topic, Perm.SUB))
         try:
-            return self._parsed(topic, entry.expression)
+            return self._parsed(session, topic, entry.expression)
         except Rejection:
             if entry.expression.type == FilterType.SQL:
                 return None
@@ -107,13 +110,14 @@ class Consumers:
             raise Rejection(Code.FORBIDDEN, f"the consumer group[{group_name}] is forbidden for topic[{topic_name}]")
         return topic, group
 
-    def filter(self, topic: str, expression: Any) -> Filtered:
-        """Return the filter of a receive. Raises Rejection."""
-        found = self._parsed(topic, expression)
+    def filter(self, session: ClientSession, topic: str, expression: Any) -> Filtered:
+        """Return the filter of a receive. Raises Rejection, Refused."""
+        found = self._parsed(session, topic, expression)
         return filtered(found, (tags_predicate(found), record_predicate(found)), inline=True)
 
-    def _parsed(self, topic: str, expression: Any) -> Subscription:
+    def _parsed(self, session: ClientSession, topic: str, expression: Any) -> Subscription:
         kind = SQL92 if expression.type == FilterType.SQL else TAG
+        self._pace.check(expression.expression, kind, session.remote[0])
         try:
             found = parse_subscription(topic, expression.expression, kind)
         except SubscriptionError as exc:

@@ -116,7 +116,7 @@ class Receives:
         poll_s = polling_s(request, call.deadline - trio.current_time(), self._rules.min_poll_s)
         invisible_ms = _invisible_ms(request, self._rules.min_invisible_ms)
         topic, group = self._consumers.receiver(session, group_name, topic_name)
-        kept = self._consumers.filter(topic_name, request.filter_expression)
+        kept = self._consumers.filter(session, topic_name, request.filter_expression)
         _check_role(session)  # last: whose settings were refused is told why
         self._filters.check(kept)
         kept = kept if kept.is_small else self._filters.enter(kept)

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
+import trio
+
 from appliance.broker.consume.lookups import FIRST_5X_VERSION
 from appliance.broker.consume.reading import MAX_BYTES, MAX_COUNT, FilteredReader
 from appliance.broker.filter.kept_filters import KeptFilters, filtered
@@ -22,6 +24,7 @@ from appliance.broker.filter.subscriptions import (
 )
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import ClientTable
+from appliance.broker.tables.compile_pace import CompilePace
 from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.shares import counted_for
@@ -101,6 +104,7 @@ class Pulls:
     def __init__(self, rules: PullRules, tables: PullTables, store: Reading) -> None:
         self._rules, self._tables, self._store = rules, tables, store
         self._reader, self._filters = FilteredReader(store, tables.arrivals), KeptFilters()
+        self._pace = CompilePace(trio.current_time)
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code -> handler."""
@@ -111,7 +115,7 @@ class Pulls:
         header = PullMessageHeader.from_ext(request.ext)
         request.body, request.remark = b"", None  # nobody reads them, and the pull may wait for long
         self._check(header, peer)
-        subscription = self._subscription(header)
+        subscription = self._subscription(header, peer)
         if header.sys_flag & PullMessageHeader.COMMIT_OFFSET:
             with suppress(Refused):  # a full table is no reason not to consume: the next commit is answered
                 place = (header.consumer_group, header.topic, header.queue_id)
@@ -189,15 +193,18 @@ class Pulls:
         if subscription.version < header.sub_version:
             raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
 
-    def _subscription(self, header: PullMessageHeader) -> Subscription:
+    def _subscription(self, header: PullMessageHeader, peer: RequestPeer) -> Subscription:
         """Return the filter of this pull. Raises Refused."""
         if header.sys_flag & PullMessageHeader.CLASS_FILTER:
             return Subscription(header.topic)
-        subscription = self._inline(header) if header.sys_flag & PullMessageHeader.SUBSCRIPTION else None
-        if subscription is None:
+        if header.sys_flag & PullMessageHeader.SUBSCRIPTION:
+            self._pace.check(header.subscription or "", header.expression_type, peer.remote[0])
+            subscription = self._inline(header)
+        else:
             consumers = self._tables.clients.consumers(header.consumer_group)
             assert consumers is not None, "checked before"
             subscription = consumers.subscriptions[header.topic]
+            self._pace.check(subscription.text, subscription.kind, peer.remote[0])
         if not subscription.by_tags and not self._rules.property_filter:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,

@@ -47,7 +47,22 @@ def _compiled(text: str) -> Callable[[Properties], bool] | ExpressionError:
 
 SMALL_TEXT = 1024  # characters: about 30 KB when compiled; the largest have a megabyte
 _compiled_small = lru_cache(maxsize=256)(_compiled)
-_compiled_large = lru_cache(maxsize=8)(_compiled)
+MOST_LARGE = 8
+_LARGE: dict[str, Callable[[Properties], bool] | ExpressionError] = {}  # the newest last
+
+
+def _compiled_large(text: str) -> Callable[[Properties], bool] | ExpressionError:
+    found = _LARGE.pop(text, None) or _compiled(text)
+    _LARGE[text] = found
+    if len(_LARGE) > MOST_LARGE:
+        del _LARGE[next(iter(_LARGE))]
+    return found
+
+
+def is_at_hand(text: str) -> bool:
+    """Return whether an expression is compiled already, or is so small that it takes little time."""
+    return len(text) <= SMALL_TEXT or text in _LARGE
+
 
 # compiled operands
 

@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+import trio
+
 from appliance.broker.filter.kept_filters import Filtered, filtered
 from appliance.broker.filter.subscriptions import (
     SubscriptionError,
@@ -9,6 +11,7 @@ from appliance.broker.filter.subscriptions import (
     record_predicate,
     tags_predicate,
 )
+from appliance.broker.tables.compile_pace import CompilePace
 from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.topics import FAQ, Topic, TopicTable
 from appliance.requests import RequestPeer
@@ -44,6 +47,7 @@ class PopChecks:
 
     def __init__(self, rules: PopRules, topics: TopicTable, groups: GroupTable) -> None:
         self.rules, self._topics, self._groups = rules, topics, groups
+        self._pace = CompilePace(trio.current_time)
 
     def readable(self, what: str) -> None:
         """Raise Refused when the broker answers no readers."""
@@ -79,10 +83,11 @@ class PopChecks:
             raise Refused(ResponseCode.MESSAGE_ILLEGAL, _illegal_queue(asked, topic, peer))
         return topic
 
-    def filter(self, topic: str, text: str | None, kind: str | None) -> Filtered:
-        """Return the filter of a request; none accepts everything. Raises Refused."""
+    def filter(self, topic: str, text: str | None, kind: str | None, address: str) -> Filtered:
+        """Return the filter of a request from an address; none accepts everything. Raises Refused."""
         if not text:
             return NO_FILTER
+        self._pace.check(text, kind, address)
         try:
             subscription = parse_subscription(topic, text, kind)
             if not subscription.by_tags and not self.rules.property_filter:

@@ -56,7 +56,7 @@ class Looking:
         header = NotificationHeader.from_ext(request.ext)
         self._checks.readable("peeking")
         topic = self._checks.receiver(header, peer)
-        kept = self._checks.filter(topic.name, header.expression, header.expression_type)
+        kept = self._checks.filter(topic.name, header.expression, header.expression_type, peer.remote[0])
         poll_s = min(max(header.poll_ms, 0), LONGEST_POLL_MS) / 1000
         wanted = PopRequest(header.consumer_group, topic.name, header.queue_id, 1, 0, poll_s, kept.accepts[0])
         attempt_id = (header.attempt_id or "")[:MOST_ATTEMPT_ID]

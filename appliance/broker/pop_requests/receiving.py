@@ -47,7 +47,7 @@ class Receiving:
         self._checks.readable("pop")
         self._check(header)
         topic = self._checks.receiver(header, peer)
-        kept = self._checks.filter(topic.name, header.expression, header.expression_type)
+        kept = self._checks.filter(topic.name, header.expression, header.expression_type, peer.remote[0])
         wanted = PopRequest(
             header.consumer_group,
             topic.name,

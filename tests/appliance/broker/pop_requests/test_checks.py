@@ -41,8 +41,8 @@ def test_a_group_that_is_forbidden_a_topic_does_not_receive_from_it() -> None:
 
 
 def test_no_expression_is_no_filter() -> None:
-    assert checks().filter("T", "", None) is NO_FILTER
-    accepts, record = checks().filter("T", "A", "TAG").accepts
+    assert checks().filter("T", "", None, "10.0.0.1") is NO_FILTER
+    accepts, record = checks().filter("T", "A", "TAG", "10.0.0.1").accepts
     assert record is None
     assert accepts is not None
     assert accepts(ord("A"))
