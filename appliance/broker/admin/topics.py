@@ -135,6 +135,11 @@ class TopicAdmin:
                 with trio.CancelScope(shield=True):  # the tool may hang up: no half of a topic stays
                     await self._store.delete_topic(each)
                 self._tables.offsets.drop_topic(each)
+        try:  # an old offset would keep groups from the first messages of a topic of this name
+            await self._tables.offsets.flush()
+        except OSError as exc:
+            text = f"the offsets of topic[{name}] are not deleted on disk: {exc}; delete it again"
+            return request.reply(ResponseCode.SYSTEM_ERROR, text)
         return request.reply()
 
     def _retries_of(self, name: str) -> list[str]:

@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from appliance.broker.tables.topics import Topic
+from appliance.testing import MemoryStateFile
 from netstack.wire.codes import RequestCode as Code
 from tests.appliance.admin_bench import bench
 
@@ -35,6 +36,22 @@ async def test_a_topic_is_created_changed_listed_and_deleted(tmp_path: Path) -> 
         assert "N" not in b.store.topics()
         assert (await b.ask(Code.DELETE_TOPIC_IN_BROKER, topic="N")).code == 0
         assert (await b.ask(Code.GET_TOPIC_CONFIG, topic="N")).code == 17
+
+
+async def test_a_deletion_is_answered_once_the_offsets_are_gone_from_the_disk(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        b.offsets.commit("G", "T", 0, 20)
+        b.offsets.commit("G", "U", 0, 1)
+        await b.offsets.flush()
+        file = b.offsets._file
+        assert isinstance(file, MemoryStateFile)
+        file.failure = OSError(28, "No space left on device")
+        failed = await b.ask(Code.DELETE_TOPIC_IN_BROKER, topic="T")
+        assert failed.code == 1
+        assert "No space left" in str(failed.remark)
+        file.failure = None
+        assert (await b.ask(Code.DELETE_TOPIC_IN_BROKER, topic="T")).code == 0
+        assert file.content == {"offsetTable": {"U@G": {"0": 1}}}
 
 
 @pytest.mark.parametrize(
