@@ -124,7 +124,8 @@ def _replication(seen: Mapping[str, Any]) -> str:
     if seen["connected"]:
         return f"Master    connected to {seen['master']}, {distance}"
     why = seen["differs"] or seen["lost"]
-    return f"Master    not connected to {seen['master']}" + (f" ({why})" if why else "")
+    asked = "" if behind is None else f", {distance} when it was asked last"
+    return f"Master    not connected to {seen['master']}" + (f" ({why})" if why else "") + asked
 
 
 def takes_messages(seen: Mapping[str, Any]) -> bool:

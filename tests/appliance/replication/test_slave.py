@@ -230,6 +230,10 @@ def _emitted_ms(path: Path) -> int:
         ({"connected": True, "behind_bytes": 3000}, "Master    connected to m:1, 3 KiB behind"),
         ({"connected": True, "behind_bytes": None}, "Master    connected to m:1, not asked yet"),
         ({"lost": "refused"}, "Master    not connected to m:1 (refused)"),
+        (
+            {"lost": "refused", "behind_bytes": 3000},
+            "Master    not connected to m:1 (refused), 3 KiB behind when it was asked last",
+        ),
         ({"differs": "another log", "lost": "x"}, "Master    not connected to m:1 (another log)"),
     ],
 )
