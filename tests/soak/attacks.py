@@ -18,6 +18,7 @@ from netstack.wire.frame import JSON, encode_frame
 from tests.fuzz.parsers import PARSERS
 from tests.netstack.wire.test_command import bomb
 from tests.soak.grpc_attacks import GRPC_ATTACKS, GrpcAttack
+from tests.soak.patient_attacks import PATIENT_ATTACKS, PatientAttack
 from uplink_spark.wire.frames import FrameType, Hello, Status, encode_ping
 
 MIB = 1 << 20
@@ -279,4 +280,11 @@ ATTACKS: dict[str, Attack] = {
         handshakes_without_end,
     )
 }
+
+
+def _at_broker(attack: PatientAttack) -> Attack:
+    return lambda target, rng: attack(target.broker_port, rng)
+
+
+ATTACKS |= {name: _at_broker(each) for name, each in PATIENT_ATTACKS.items()}
 ATTACKS |= {name: _at_grpc(each) for name, each in GRPC_ATTACKS.items()}
