@@ -50,6 +50,7 @@ _fullest = 0  # percent of the disk under the tests, at the end of any of them
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="run the tests marked soak as well (minutes to hours)")
     parser.addoption("--interop-table", metavar="FILE", help="write what stock clients were seen to do as a table")
+    parser.addoption("--interop-rows", metavar="FILE", help="the same, of a part of the tests: other rows stay")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -174,7 +174,7 @@ def pytest_runtest_makereport(
     """Note the verdict of each test that names a feature, of its second try if it has one: works, fails, not tried."""
     report = yield
     mark, params = item.get_closest_marker("feature"), _params_of(item)
-    of_a_box = params.get("served", "box") == "box"
+    of_a_box = APACHE not in params.values()
     again = report.failed and getattr(item, "execution_count", 2) == 1 and item.get_closest_marker("flaky") is not None
     if mark is not None and of_a_box and not again and (report.when == "call" or report.outcome != "passed"):
         client = mark.kwargs.get("client") or f"Java {params.get('jvm', params.get('version', JAVA_VERSIONS[0]))}"
@@ -197,6 +197,8 @@ def _params_of(item: pytest.Item) -> dict[str, str]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    file = session.config.getoption("--interop-table")
-    if file and _seen and not hasattr(session.config, "workerinput"):
-        Path(file).write_text(table_of(_seen))
+    if _seen and not hasattr(session.config, "workerinput"):
+        if table := session.config.getoption("--interop-table"):
+            Path(table).write_text(table_of(_seen))
+        if rows := session.config.getoption("--interop-rows"):
+            Path(rows).write_text(table_of(_seen, Path(rows).read_text()))

@@ -19,3 +19,16 @@ def test_rows_follow_the_tests_and_one_failure_is_one() -> None:
         "| second |  | **fails** |",
         "| third | works |  |",
     ]
+
+
+def test_a_part_of_the_tests_replaces_what_it_tried() -> None:
+    page = table_of([Seen("a", 1, "Go", "first", "works"), Seen("a", 2, "Java", "second", "**fails**")])
+    part = [Seen("b", 1, "Node", "third", "works"), Seen("a", 2, "Java", "second", "works")]
+    assert table_of([], page) == page
+    assert table_of(part, page).removeprefix(HEAD).splitlines() == [
+        "| Feature | Go | Java | Node |",
+        "| --- | --- | --- | --- |",
+        "| first | works |  |  |",
+        "| second |  | works |  |",
+        "| third |  |  | works |",
+    ]
