@@ -22,13 +22,14 @@ from tests.interop.test_java_pop import send as send_remoting
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]  # each needs clients of its own, and waits for them
 
-GRANTED, DENIED = "granted", "denied"
+GRANTED, DENIED, STRANGERS = "granted", "denied", "strangers"
 DEVICE = Account(
     "grpc-key",
     "grpc-secret",
     topic=perm_of("PUB|SUB"),
     topics={DENIED: perm_of("DENY")},
     group=perm_of("SUB"),
+    groups={STRANGERS: perm_of("DENY")},
 )
 KEYS = "gRPC: access keys: signed, unsigned, forged; topic permissions"
 
@@ -64,6 +65,8 @@ def check_keys(program: Program, box: GrpcBox, home: dict[str, str]) -> None:
     for topic, environ in ((granted, keyed("wrong-secret")), (granted, {}), (DENIED, keyed())):
         with pytest.raises(AssertionError):
             program.run("send", box.endpoint, topic, 1, **home, **environ)
+    with pytest.raises(AssertionError, match="no permission for group strangers"):
+        program.run("simple", box.endpoint, granted, STRANGERS, 1, **home, **keyed())
 
 
 @pytest.mark.feature(KEYS, client=PYTHON)
