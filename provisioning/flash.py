@@ -76,10 +76,11 @@ def open_image(path: Path) -> Iterator[IO[bytes]]:
         with path.open("rb") as source:
             yield source
         return
-    try:
-        process = subprocess.Popen([tool, "-dc", str(path)], stdout=subprocess.PIPE)
-    except FileNotFoundError as exc:
-        raise ProvisioningError("E303", f"the program {tool} is missing: `apt-get install {tool}`") from exc
+    with path.open("rb") as packed:  # no name: zstd and xz leave out what is a link
+        try:
+            process = subprocess.Popen([tool, "-dc"], stdin=packed, stdout=subprocess.PIPE)
+        except FileNotFoundError as exc:
+            raise ProvisioningError("E303", f"the program {tool} is missing: `apt-get install {tool}`") from exc
     assert process.stdout is not None
     try:
         yield process.stdout

@@ -53,6 +53,8 @@ def test_an_image_is_known_by_its_partition_table_however_it_is_packed(tmp_path:
                 pytest.skip(f"no {tool} here")
             subprocess.run([tool, "-kqf", str(tmp_path / f"{name}.img")], check=True)
     check_image(tmp_path / f"disk{suffix}")
+    (tmp_path / f"link{suffix}").symlink_to(tmp_path / f"disk{suffix}")
+    check_image(tmp_path / f"link{suffix}")
     with pytest.raises(ProvisioningError, match="not a disk image"):
         check_image(tmp_path / f"other{suffix}")
 
