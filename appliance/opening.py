@@ -95,9 +95,9 @@ async def open_box_store(
     reason = supervision.read_only if supervision else None
     facts = supervision.start_facts() if supervision else {}
     receipts = await trio.to_thread.run_sync(_receipts, context) if context.config.uplink.gateway else {}
+    config = store_config(context.config, context.data, context.store_host, facts)
     opening = partial(
         open_store,
-        store_config(context.config, context.data, context.store_host, facts),
         now_ms=context.now_ms,
         arrived=arrivals.arrived,
         watched=arrivals.watched,
@@ -112,12 +112,12 @@ async def open_box_store(
     async with AsyncExitStack() as stack:
         disk: Disk = RealDisk() if reason is None else MemoryLayer()
         try:
-            store = await stack.enter_async_context(opening(disk=disk))
+            store = await stack.enter_async_context(opening(config._replace(read_only=reason is not None), disk=disk))
         except StoreUnwritable as exc:
             if reason is not None:
                 raise
             disk, reason = MemoryLayer(), str(exc)
-            store = await stack.enter_async_context(opening(disk=disk))
+            store = await stack.enter_async_context(opening(config._replace(read_only=True), disk=disk))
             store.verdict.verdict = "read_only"
             store.verdict.reasons.append(reason)
             supervision = supervision and supervision.protected(reason)

@@ -38,4 +38,5 @@ class StoreConfig(NamedTuple):
     zero_ahead: bool = False  # write zeros behind batches of any size: faster syncs, twice the wear
     scrub_mib_per_h: int = 1024  # how much of the log is read and checked in the background
     copies_only: str | None = None  # why nothing but records of another log is appended; None: it is not so
+    read_only: bool = False  # nothing is appended, and what is noted is not kept
     shared: bool = False  # other boxes have this log too: what is committed is not for this disk alone to say

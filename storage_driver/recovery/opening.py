@@ -176,7 +176,7 @@ def _recover(
     found = moved + [text for name in ("config", "rocketbox") for text in damaged_tables(disk, root / name)]
     _note_found(verdict, cut, lineage, found)
     first.save(verdict.first)
-    lineage.begin_run(verdict.first, recovered.end)
+    _begin_run(config, lineage, verdict.first, recovered.end)
     disk.sync_folder(root)
     verdict.seconds = time.perf_counter() - began
     if not fresh or verdict.verdict != "clean":
@@ -211,6 +211,12 @@ def _make_recovery(
         copies=config.copies_only is not None or config.shared,
         now_ms=now_ms,
     )
+
+
+def _begin_run(config: StoreConfig, lineage: Lineage, first: int, end: int) -> None:
+    """Note this run; one that is not kept is told to nobody, since the next start would have another id for it."""
+    if not (config.read_only and lineage.runs and lineage.runs[-1][1] <= end):
+        lineage.begin_run(first, end)
 
 
 def _note_found(verdict: RecoveryVerdict, cut: CutDone | None, lineage: Lineage, found: list[str]) -> None:

@@ -99,7 +99,9 @@ def use_all_descriptors() -> None:
 
 def disk_trouble(cause: OSError, data: Path) -> str:
     """Return one sentence with the next step: the data folder cannot be used."""
-    if cause.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if cause.errno == errno.EROFS:
+        step = "its file system takes no writes: see dmesg, check it (fsck), mount it for writing"
+    elif cause.errno in (errno.EACCES, errno.EPERM):
         step = f"it must be writable for user {os.geteuid()} (ls -l, lsattr)"
     elif cause.errno in (errno.ENOSPC, errno.EDQUOT):
         step = "free space and files there (df, df -i)"

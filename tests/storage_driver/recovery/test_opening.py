@@ -31,6 +31,7 @@ from storage_driver.recovery.opening import (
 from storage_driver.store import open_store
 from storage_driver.testing import MemoryDisk
 from tests.protection import protected
+from uplink_spark.wire.identity import find_fork
 
 HOST = encode_host("127.0.0.1", 10911)
 ROOT = Path("/data/store")
@@ -318,6 +319,19 @@ async def test_a_folder_that_takes_no_files_is_named_and_over_memory_all_is_read
                 pass
         async with open_store(config(root), now_ms=lambda: NOW, disk=MemoryLayer()) as store:
             assert store.max_offset(MessageQueue("weather", 0)) == 10
+
+
+@pytest.mark.slow
+async def test_what_is_only_read_tells_the_gateway_no_run_that_is_not_kept(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    await filled(root, 10)
+    async with open_store(config(root), now_ms=lambda: NOW) as store:
+        kept = store.lineage.runs
+    async with open_store(config(root, read_only=True), now_ms=lambda: NOW, disk=MemoryLayer()) as store:
+        told, durable = store.lineage.runs, store.synced
+    assert told == kept
+    async with open_store(config(root), now_ms=lambda: NOW) as store:
+        assert find_fork(told, store.lineage.runs, durable, durable) is None
 
 
 async def test_tables_that_cannot_be_saved_keep_no_messages_off_and_are_told_until_they_can(tmp_path: Path) -> None:
