@@ -272,7 +272,7 @@ CATALOGUE = (
         "certificate_refused",
         "D303",
         "degraded",
-        "at once",
+        "within 40 s of a change of the files",
         "new TLS files are not in use: key and certificate do not match",
         "test_condition_rules.py::test_each_fact_is_one_condition_with_its_numbers",
         "RocketboxCertificateEnds",
