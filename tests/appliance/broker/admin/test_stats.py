@@ -155,6 +155,7 @@ async def test_a_deleted_topic_leaves_no_counter() -> None:
     assert stats.views("TOPIC_PUT_NUMS", "T") is stats.views("GROUP_GET_NUMS", "T@g") is None
 
 
+@pytest.mark.pure
 async def test_counters_of_groups_have_an_end_and_totals_count_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stats_module, "MOST_ITEMS", 3)
     stats = Clock().stats()
