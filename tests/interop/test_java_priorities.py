@@ -10,7 +10,7 @@ from tests.interop.test_java_pop import popper
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.feature("POP: messages by priority")
+@pytest.mark.feature("POP: messages by priority", client="Java 5.5.0")
 def test_the_highest_priority_comes_first_and_a_group_may_leave_it(jvm5: Jvm, cluster: Box) -> None:
     with popper(jvm5, cluster) as (pop, client):
         of_topic = ["-t", pop.topic, "-r", "4", "-w", "4", "-a", "+message.type=PRIORITY"]
