@@ -164,7 +164,7 @@ async def damage_between_runs(tmp_path: Path) -> None:
         before = await box.scrape()
         await box.fill("orders", 80)
         await damaged(box)
-    for name in ("rocketbox/position", "rocketbox/queues.json", "checkpoint"):  # without them the start reads the whole log
+    for name in ("rocketbox/position", "rocketbox/queues.json", "checkpoint"):  # without them a start reads all
         (tmp_path / "data/store" / name).unlink(missing_ok=True)
     async with real_box(tmp_path) as box:
         seen = await told_everywhere(box, "data_lost", r"lost at least [1-5] messages? \(orders/\d: \d")
