@@ -124,8 +124,9 @@ async def read_file(arguments: argparse.Namespace) -> FleetFile:
 async def _apply(arguments: argparse.Namespace, bench: Bench, console: Console) -> int:
     file = await read_file(arguments)
     boxes = await boxes_at(ports_of(arguments, console), arguments.baud, console)
-    planned = file.run_of(arguments.receipts, bench.fleet_secret).assign(boxes)
-    tell_left(file.run_of(arguments.receipts, bench.fleet_secret).left(boxes), console)
+    before = file.run_of(arguments.receipts, bench.fleet_secret)
+    planned = before.assign(boxes)
+    tell_left(before.left(boxes), console)
     if (arguments.dry_run or not arguments.yes) and not _agreed(planned, arguments, console):
         return NOT_AGREED
     if arguments.dry_run:
