@@ -8,9 +8,10 @@ from storage_driver.config import StoreConfig
 from storage_driver.errors import Full, MessageIllegal, TablesFailed
 from storage_driver.flusher import Flusher
 from storage_driver.log.clock import STEP_MS
-from storage_driver.log.commit_log import SPACE_ERRORS, CommitLog, PendingAppend
+from storage_driver.log.commit_log import SPACE_ERRORS, CommitLog
 from storage_driver.queues.consume_queue import ConsumeQueue
-from storage_driver.queues.dispatch import PendingRecord, PendingRun, is_queued
+from storage_driver.queues.dispatch import is_queued
+from storage_driver.queues.pending import PendingAppend, PendingRecord, PendingRun
 from storage_driver.record import (
     BLANK_BYTES,
     FIXED_BYTES,

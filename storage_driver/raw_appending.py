@@ -12,7 +12,8 @@ from storage_driver.crc import crc32
 from storage_driver.errors import MessageIllegal, NotNext, QueueRestarted, RecordDamaged
 from storage_driver.log.commit_log import CommitLog
 from storage_driver.queues.consume_queue import ConsumeQueue
-from storage_driver.queues.dispatch import PendingRecord, PendingRun, is_queued
+from storage_driver.queues.dispatch import is_queued
+from storage_driver.queues.pending import PendingRecord, PendingRun
 from storage_driver.record import (
     BLANK,
     BLANK_BYTES,

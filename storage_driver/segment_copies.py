@@ -8,7 +8,8 @@ import trio
 from storage_driver.errors import LogFailed, RecordDamaged
 from storage_driver.files.disk import Disk
 from storage_driver.flusher import Flusher
-from storage_driver.log.commit_log import ALL, CommitLog
+from storage_driver.log.commit_log import CommitLog
+from storage_driver.log.commitment import ALL
 from storage_driver.log.copied_segment import CopiedSegment
 from storage_driver.raw_appending import RawAppender
 from storage_driver.reader import read_log

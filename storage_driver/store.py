@@ -175,7 +175,7 @@ class MessageStore:
     @property
     def dispatched(self) -> int:
         """How many records have been committed since the opening."""
-        return self._log.counters.messages
+        return self._log.dispatched
 
     @property
     def end(self) -> int:
@@ -343,7 +343,7 @@ class MessageStore:
         """Return a snapshot of the counts."""
         c, log, upkeep = self._log.counters, self._log, self._maintenance
         return StoreStatistics(
-            messages=c.messages,
+            messages=log.dispatched,
             bytes=c.bytes,
             syncs=c.syncs,
             sync_s=c.sync_s,

@@ -13,7 +13,7 @@ _BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.Match)  # `wit
 
 # Constructors of values that come with every message: one parameter for each field, by position as it is faster.
 VALUES = {
-    "storage_driver/queues/dispatch.py PendingRecord.__init__",
+    "storage_driver/queues/pending.py PendingRecord.__init__",
     "netstack/wire/command.py RemotingCommand.__init__",
     "netstack/wire/message_headers.py SendMessageHeader.__init__",
     "netstack/wire/message_headers.py SendMessageReply.__init__",

@@ -8,7 +8,7 @@ from storage_driver.index.index_file import YIELD_EVERY, YIELD_S, Index
 from storage_driver.index.index_keys import IndexKeys, alike_hashes, key_hashes
 from storage_driver.log.scan import Bad, Blank, walk
 from storage_driver.log.segment import Segment
-from storage_driver.queues.dispatch import PendingRecord, PendingRun
+from storage_driver.queues.pending import PendingRecord, PendingRun
 from storage_driver.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 CATCH_UP_BYTES = 4 << 20  # some thousand records share reads and writes of slots

@@ -167,7 +167,7 @@ async def test_a_run_taken_back_gives_its_numbers_to_the_next(tmp_path: Path) ->
         await one(store)
         lost, kept = store.put(message()), store.put(message(topic="U"))
         queues = store._queues
-        pending = [item for item in store._log._pending if item.queue.key == QUEUE]
+        pending = [item for item in store._log._tail.pending if item.queue.key == QUEUE]
         store._parts.appender.on_truncated(pending)
         store._parts.appender.no_room("no room")
         assert store.full == "no room"

@@ -310,7 +310,7 @@ async def test_a_member_whose_disk_took_less_than_was_appended_ends_and_is_right
             a, b = await pair(made)
             end = await a.put_committed(b"on both")
             await until(lambda: b.store.synced == end)
-            b.store._log._go_on_at(0)  # as after a write that found no room
+            b.store._log._tail.go_back(0)  # as after a write that found no room
             await trio.sleep(30)
     async with group(tmp_path, "a", "b") as made:
         a, b = await pair(made)

@@ -277,7 +277,7 @@ async def test_many_connections_leave_one_ask_at_the_log(tmp_path: Path) -> None
             async with box.slave(box.log()) as slave:
                 await slave.report()
                 await slave.take()
-        waiting = box.store._log._committed._waiting
+        waiting = box.store._log._commitment.mark._waiting
         assert len(waiting) == 1
         await until(lambda: box.slaves.statistics().slaves == [])
         await fill(box.store, 1)

@@ -7,7 +7,7 @@ import pytest
 from storage_driver.index.index_file import Index, IndexSize
 from storage_driver.index.indexing import index_records
 from storage_driver.queues.consume_queue import ConsumeQueue
-from storage_driver.queues.dispatch import PendingRecord, PendingRun
+from storage_driver.queues.pending import PendingRecord, PendingRun
 from storage_driver.record import MessageQueue, encode_properties, encode_topic
 from storage_driver.testing import MemoryDisk
 

@@ -11,11 +11,11 @@ import trio
 import trio.testing
 
 from storage_driver.errors import Busy, LogFailed
-from storage_driver.log.commit_log import CommitLog, PendingAppend, SyncCounters
+from storage_driver.log.commit_log import CommitLog, SyncCounters
 from storage_driver.log.marks import reached
 from storage_driver.log.segment import SegmentWriter, segment_name
 from storage_driver.queues.consume_queue import ConsumeQueue
-from storage_driver.queues.dispatch import PendingRecord
+from storage_driver.queues.pending import PendingAppend, PendingRecord
 from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_BLANK, MessageQueue, encode_topic
 from storage_driver.testing import MemoryDisk
 
@@ -93,7 +93,7 @@ async def test_a_message_can_be_pulled_before_it_is_acknowledged_and_both_only_o
         assert await bench.wait(150) is None
     assert bench.events == ["dispatch 0 durable 0", "dispatch 100 durable 0", "woke 100 None", "woke 150 None"]
     assert (bench.file(0)[:150], bench.log.counters.syncs) == (b"x" * 150, 1)
-    assert (bench.log.counters.messages, bench.log.counters.bytes, bench.log.waiting_s) == (2, 150, 0.0)
+    assert (bench.log.dispatched, bench.log.counters.bytes, bench.log.waiting_s) == (2, 150, 0.0)
 
 
 async def test_a_late_asker_for_an_early_offset_waits_for_the_group_before_it() -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from storage_driver.queues import dispatch
 from storage_driver.queues.consume_queue import ENTRY, HOLE_SIZE, ConsumeQueue
-from storage_driver.queues.dispatch import FLUSH_AT, Arrival, Dispatcher, PendingRecord, PendingRun, is_queued
+from storage_driver.queues.dispatch import FLUSH_AT, Arrival, Dispatcher, is_queued
+from storage_driver.queues.pending import PendingRecord, PendingRun
 from storage_driver.record import (
     DELAY_LEVELS_MS,
     SCHEDULE_TOPIC,
