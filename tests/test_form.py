@@ -9,7 +9,6 @@ PACKAGES = ("appliance", "storage_driver", "netstack", "watchdog", "provisioning
 MOST = 10
 # Class: how many attributes it owns, and why a split would make it worse.
 KEPT: dict[str, tuple[int, str]] = {
-    "Instance": (16, "not split yet: heartbeats, routes and the choice of a NameServer would be parts"),
     "Ledger": (13, "seven are fields of its file, taken over as a whole or not at all when it is read"),
     "Journal": (11, "a group commit of its own, in small: its marks move together"),
     "MemoryDisk": (13, "a disk in memory: what is seen, what is stable and what shall fail change in one step"),

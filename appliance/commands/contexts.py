@@ -16,8 +16,8 @@ from typing import Any
 from appliance.commands.tables import near
 from netstack.client import ClientError
 from netstack.client.errors import Unreachable
-from netstack.client.instance import name_servers
 from netstack.client.links import host_and_port
+from netstack.client.name_servers import name_servers
 from uplink_spark.console import print_table
 
 DONE, NOT_DONE = 0, 1

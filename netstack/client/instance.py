@@ -24,10 +24,13 @@ from netstack.client.errors import (
     UsageError,
     reading,
 )
+from netstack.client.greetings import Greetings
 from netstack.client.ids import IdMaker
-from netstack.client.lifetime import Lifetime, Shared
+from netstack.client.lifetime import Lifetime
 from netstack.client.links import CONNECT_S, Links
 from netstack.client.members import ConsumerMember, ProducerMember
+from netstack.client.name_servers import NameServers
+from netstack.client.route_cache import RouteCache
 from netstack.client.routes import TopicRoute, topic_route
 from netstack.client.text import check_group
 from netstack.errors import AskTimeout, ChannelClosed
@@ -41,8 +44,6 @@ from netstack.wire.headers import UnregisterClientHeader
 from netstack.wire.headers_namesrv import RouteHeader
 
 ASK_S = 3.0
-ROUTES_EVERY_S = HEARTBEAT_EVERY_S = 30.0
-SUSPECT_S = 1.0  # between two refreshes of routes that somebody doubts
 INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
 _log = logging.getLogger("netstack.client")
 
@@ -58,14 +59,6 @@ class Credentials:
 
 def wall_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def name_servers(given: str | Sequence[str] | None) -> list[str]:
-    """Return NameServer addresses: a list, `a:9876;b:9876`, or what NAMESRV_ADDR says."""
-    if given is None:
-        given = os.environ.get("NAMESRV_ADDR", "")
-    parts = given.replace(",", ";").split(";") if isinstance(given, str) else given
-    return [part.strip() for part in parts if part.strip()]
 
 
 def own_address() -> str:
@@ -108,24 +101,18 @@ class Instance:
         now_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self.now_ms, self._credentials = now_ms, credentials
-        self.name_servers = name_servers(namesrv)
+        self._namesrv = NameServers(namesrv)
         address = own_address()
         self.client_id = f"{address}@{name or f'{os.getpid()}#{time.monotonic_ns()}'}"
         self.ids = IdMaker(socket.inet_aton(address), os.getpid(), random.getrandbits(32))
-        self.routes: dict[str, TopicRoute] = {}
-        self.broker_versions: dict[str, int] = {}
+        self._routes, self._greetings = RouteCache(self._fetch_route, self._route_changed), Greetings()
         self.producers: dict[str, ProducerMember] = {}
         self.consumers: dict[str, ConsumerMember] = {}
         self.requests = BrokerRequests(
-            self.producers, self.consumers, broker_name_at=self.broker_name_at, now_ms=lambda: self.now_ms()
+            self.producers, self.consumers, broker_name_at=self._routes.broker_name_at, now_ms=lambda: self.now_ms()
         )
         self._links = Links(self.requests.handle, tls, self._opened)
         self._lifetime = Lifetime("the client instance")
-        self._refreshing: Shared[str, TopicRoute] = Shared(self._fetch_route)
-        self._preferred = 0
-        self._beat, self._fresh = trio.Event(), set[str]()
-        self._greeted: set[str] = set()  # brokers that have heard of all groups
-        self._suspicion = trio.Event()
 
     @property
     def nursery(self) -> trio.Nursery:
@@ -134,6 +121,7 @@ class Instance:
 
     async def __aenter__(self) -> Self:
         nursery = await self._lifetime.begin()
+        self._greetings.begin()
         nursery.start_soon(self._keep_routes)
         nursery.start_soon(self._keep_heartbeats)
         return self
@@ -153,7 +141,7 @@ class Instance:
         if member.group in table:
             raise UsageError(f"group {member.group} is already in use by this client; use another Instance or group")
         table[member.group] = member
-        self._greeted.clear()
+        self._greetings.renew()
 
     async def remove(self, member: ProducerMember | ConsumerMember, *, consumes: bool) -> None:
         """Unregister a group at every connected broker, within three seconds."""
@@ -253,26 +241,36 @@ class Instance:
     async def ask_namesrv(self, code: int, ext: ExtFields | None = None, body: bytes = b"") -> RemotingCommand:
         """Return a NameServer's answer; one that fails is skipped, one that works is kept. Raises NoNameServer."""
         reason = "no NameServer address is known"
-        for step in range(len(self.name_servers)):
-            at = (self._preferred + step) % len(self.name_servers)
+        for address in self._namesrv.in_turn():
             asked_at = trio.current_time()
             try:
-                answer = await self.ask(self.name_servers[at], code, ext, body)
+                answer = await self.ask(address, code, ext, body)
             except (Unreachable, TimedOut) as error:
                 reason = error.reason if isinstance(error, Unreachable) else str(error)
                 if isinstance(error, TimedOut):
-                    self._links.drop_silent(self.name_servers[at], asked_at)
+                    self._links.drop_silent(address, asked_at)
             else:
-                self._preferred = at
+                self._namesrv.prefer(address)
                 return answer
         raise NoNameServer(self.name_servers, reason)
 
     @property
     def name_server(self) -> str:
         """The NameServer that answered last, as errors name it."""
-        return f"NameServer {self.name_servers[self._preferred]}" if self.name_servers else "NameServer"
+        preferred = self._namesrv.preferred
+        return "NameServer" if preferred is None else f"NameServer {preferred}"
+
+    @property
+    def name_servers(self) -> list[str]:
+        """The addresses of all NameServers."""
+        return self._namesrv.addresses
 
     # --- routes
+
+    @property
+    def routes(self) -> Mapping[str, TopicRoute]:
+        """The routes that are known."""
+        return self._routes.known
 
     async def route(self, topic: str) -> TopicRoute:
         """Return the route of a topic, from the cache or a NameServer. Raises NoRoute, NoNameServer."""
@@ -280,7 +278,7 @@ class Instance:
 
     async def refresh(self, topic: str) -> TopicRoute:
         """Return the route as a NameServer knows it now. Raises NoRoute, NoNameServer."""
-        return await self._refreshing.get(topic, self.nursery)
+        return await self._routes.refresh(topic, self.nursery)
 
     async def fetch_route_data(self, topic: str) -> RouteData:
         """Return the raw route. Raises NoRoute, NoNameServer, BrokerRefused, BadAnswer."""
@@ -292,101 +290,63 @@ class Instance:
         with reading(self.name_server, f"route of {topic}"):
             return RouteData.from_server(answer.body)
 
+    async def _fetch_route(self, topic: str) -> TopicRoute:
+        return topic_route(topic, await self.fetch_route_data(topic))
+
     def keep_route(self, route: TopicRoute) -> None:
         """Put a route into the cache; tell consumers when something changed."""
-        changed = self.routes.get(route.topic) != route
-        self.routes[route.topic] = route
-        if changed:
-            self._greet({address for addresses in route.brokers.values() for address in addresses.values()})
-            for consumer in list(self.consumers.values()):
-                if route.topic in consumer.topics:
-                    consumer.wake()
+        self._routes.keep(route)
 
-    async def _fetch_route(self, topic: str) -> TopicRoute:
-        route = topic_route(topic, await self.fetch_route_data(topic))
-        self.keep_route(route)
-        return route
+    def _route_changed(self, route: TopicRoute) -> None:
+        if self.consumers:
+            self._greetings.add_new({at for addresses in route.brokers.values() for at in addresses.values()})
+        for consumer in list(self.consumers.values()):
+            if route.topic in consumer.topics:
+                consumer.wake()
 
     def suspect_routes(self) -> None:
         """A broker failed: look for new routes soon instead of within half a minute."""
-        self._suspicion.set()
+        self._routes.suspect()
 
     def addresses_of(self, broker_name: str) -> Mapping[int, str]:
         """Return id → address of a broker as the newest routes say."""
-        for route in self.routes.values():
-            if broker_name in route.brokers:
-                return route.brokers[broker_name]
-        return {}
-
-    def broker_name_at(self, address: str) -> str:
-        """Return which broker has this address; empty when no route says."""
-        names = (
-            name for route in self.routes.values() for name, addrs in route.brokers.items() if address in addrs.values()
-        )
-        return next(names, "")
+        return self._routes.addresses_of(broker_name)
 
     async def _keep_routes(self) -> None:
         while True:
-            await trio.sleep(SUSPECT_S)
-            with trio.move_on_after(ROUTES_EVERY_S - SUSPECT_S):
-                await self._suspicion.wait()
-            self._suspicion = trio.Event()
+            await self._routes.stale()
             topics = {*self.routes, *(topic for each in self.consumers.values() for topic in each.topics)}
             for topic in topics:
                 try:
                     await self.refresh(topic)
                 except ClientError as error:
                     _log.info("event=route_not_refreshed topic=%s reason=%s", topic, error)
-            self._links.keep_only({*self._broker_addresses(masters_only=False), *self.name_servers})
+            self._links.keep_only({*self._routes.broker_addresses(masters_only=False), *self.name_servers})
 
     # --- heartbeats
 
-    def _broker_addresses(self, *, masters_only: bool) -> set[str]:
-        return {
-            address
-            for route in self.routes.values()
-            for addresses in route.brokers.values()
-            for number, address in addresses.items()
-            if number == 0 or not masters_only
-        }
-
     def _brokers_connected(self) -> list[str]:
-        known = self._broker_addresses(masters_only=False)
+        known = self._routes.broker_addresses(masters_only=False)
         return [address for address in self._links.addresses if address in known]
 
     async def heartbeat(self, addresses: Collection[str] | None = None) -> None:
         """Send a heartbeat to all brokers, or to those given. Failures are only logged."""
         if addresses is None:
-            addresses = self._broker_addresses(masters_only=not self.consumers)
+            addresses = self._routes.broker_addresses(masters_only=not self.consumers)
         groups = [*self.producers, INNER_PRODUCER]
         consumers = tuple(consumer.heartbeat() for consumer in self.consumers.values())
         body = HeartbeatData(self.client_id, tuple(ProducerData(group) for group in groups), consumers).to_bytes()
-        answers = await self.ask_each(addresses, RequestCode.HEART_BEAT, None, body)
-        self.broker_versions.update({address: answer.version for address, answer in answers.items()})
-        self._greeted.update(answers)
-
-    def _greet(self, addresses: Collection[str]) -> None:
-        """Have a heartbeat sent soon to those brokers that have not heard of us."""
-        fresh = {*addresses} - self._greeted
-        if fresh and self.consumers:
-            self._fresh |= fresh
-            self._beat.set()
+        self._greetings.greeted(await self.ask_each(addresses, RequestCode.HEART_BEAT, None, body))
 
     def _opened(self, address: str) -> None:
         """A newly connected broker does not know this client yet."""
         if address not in self.name_servers:
-            self._fresh.add(address)
-            self._beat.set()
+            self._greetings.add(address)
 
     async def _keep_heartbeats(self) -> None:
-        due = trio.current_time() + 1
         while True:
-            with trio.move_on_at(due):
-                await self._beat.wait()
-            self._beat = trio.Event()
-            fresh, self._fresh = self._fresh, set()
-            if trio.current_time() >= due:
-                due = trio.current_time() + HEARTBEAT_EVERY_S
+            fresh = await self._greetings.next()
+            if fresh is None:
                 await self.heartbeat()
             elif self.producers or self.consumers:
-                await self.heartbeat(fresh & self._broker_addresses(masters_only=False))
+                await self.heartbeat(fresh & self._routes.broker_addresses(masters_only=False))

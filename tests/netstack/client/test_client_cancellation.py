@@ -102,7 +102,7 @@ class Life:
         assert not instance.producers
         assert not instance.consumers
         assert not instance.requests.replies
-        await until(lambda: not instance._refreshing._flights and not instance._links._openings, 60)
+        await until(lambda: not instance._routes._refreshing._flights and not instance._links._openings, 60)
         links = [instance._links._channels[address] for address in instance._links.addresses]
         await until(lambda: not any(len(link.peer._asked) for link in links), 60)
         await until(lambda: len(instance.nursery.child_tasks) <= 2 + len(links), 60)

@@ -8,7 +8,8 @@ import pytest
 import trio
 
 from netstack.client import BrokerRefused, NoNameServer, NoRoute, TimedOut, Unreachable
-from netstack.client.instance import Instance, name_servers
+from netstack.client.instance import Instance
+from netstack.client.name_servers import name_servers
 from netstack.serving.peer import Peer
 from netstack.testing import serving
 from netstack.wire.bodies import HeartbeatData
@@ -72,7 +73,7 @@ async def test_a_name_server_that_fails_is_passed_over_and_one_that_works_is_kep
     fake = Fake()
     async with serving(fake.handle) as fake.port, Instance(f"127.0.0.1:1;127.0.0.1:{fake.port}") as instance:
         assert len((await instance.route("T")).publish) == 1
-        assert instance._preferred == 1
+        assert instance.name_server == f"NameServer 127.0.0.1:{fake.port}"
         with pytest.raises(NoRoute):
             await instance.route("none")
         with pytest.raises(BrokerRefused, match="route of bad"):
