@@ -58,7 +58,7 @@ def compose(config: StoreConfig, disk: Disk, opened: Opened, hooks: Hooks) -> St
     recovered, queues = opened.recovered, opened.recovered.queues
     dispatcher = Dispatcher(hooks.arrived, config.delays_ms, watched=hooks.watched)
     log = _open_log(config, disk, recovered, dispatcher, lambda: appender)
-    flusher = Flusher(config, disk, log, dispatcher, queues=queues, index=opened.index, now_ms=hooks.now_ms)
+    flusher = Flusher(config, opened.tables, log, dispatcher, queues=queues, index=opened.index, now_ms=hooks.now_ms)
     clock = ClockEpochs()
     damage = KnownDamage(disk, log, opened.losses, now_ms=hooks.now_ms, note_trouble=hooks.note_trouble)
     appender = Appender(

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from errno import EIO
 from functools import partial
 
 import trio
@@ -11,6 +10,7 @@ from storage_driver.bad_sectors import BadSectors
 from storage_driver.config import StoreConfig
 from storage_driver.errors import UnreadableRecord
 from storage_driver.files.disk import Disk
+from storage_driver.files.unreadable import only_unreadable
 from storage_driver.index.index_file import Index
 from storage_driver.log.clock import pieces
 from storage_driver.log.commit_log import CommitLog
@@ -139,8 +139,8 @@ class Lookup:
         try:
             found = await trio.to_thread.run_sync(read_log, segments, log_offset, size, limiter=self._threads)
         except OSError as exc:
-            failed = UnreadableRecord(log_offset, size, exc)
-            if exc.errno != EIO or not await self.bad_sectors.gives_up(failed, queue):
+            only_unreadable(exc)
+            if not await self.bad_sectors.gives_up(UnreadableRecord(log_offset, size, exc), queue):
                 raise
             return b""
         return found or b""

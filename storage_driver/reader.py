@@ -1,11 +1,11 @@
 """Reading for consumers: from memory and page cache within the loop, from the disk in a bounded thread."""
 
 import bisect
-import errno
 from collections.abc import Callable, Container, Sequence
 from typing import Final
 
 from storage_driver.errors import RecordDamaged, UnreadableRecord
+from storage_driver.files.unreadable import only_unreadable
 from storage_driver.log.commit_log import CommitLog
 from storage_driver.log.segment import Segment
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE, HOLE_SIZE, ConsumeQueue, QueueFiles
@@ -109,8 +109,7 @@ class ColdSource:
         try:
             return self.log(places[0][0], total)
         except OSError as exc:
-            if exc.errno != errno.EIO:
-                raise
+            only_unreadable(exc)
             if len(places) > 1:
                 return None  # each is asked for alone next
             raise UnreadableRecord(*places[0], exc) from exc

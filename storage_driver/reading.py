@@ -1,11 +1,11 @@
 """Queue entries → record bytes, with nothing re-encoded; the same steps from the page cache and from the disk."""
 
-import errno
 from collections.abc import Callable
 from enum import Enum
 from struct import Struct
 from typing import Final, Protocol
 
+from storage_driver.files.unreadable import only_unreadable
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
 from storage_driver.record import (
@@ -144,7 +144,8 @@ def _entries(source: Source, at: int, count: int, *, doubt: bool) -> bytes:
     try:
         return source.entries(at, count)
     except OSError as exc:
-        if exc.errno != errno.EIO or not doubt:
+        only_unreadable(exc)
+        if not doubt:
             raise
         for number in range(at, at + count):
             try:

@@ -311,13 +311,13 @@ class MessageStore:
 
     def state_file(self, name: str, *, folder: str = "config") -> StateFile:
         """Return the file of a small table, in `config` (Apache's) or `rocketbox` (ours)."""
-        file = StateFile(self._disk, state_path(self.config.root, name, folder))
+        file = StateFile(self._opened.tables, state_path(self.config.root, name, folder))
         self._state_files.append(file)
         return file
 
     def journal_file(self, name: str) -> JournalFile:
         """Return a journal in `rocketbox`; its owner loads, replaces and appends."""
-        file = JournalFile(self._disk, self.config.root / "rocketbox" / name)
+        file = JournalFile(self._opened.tables, self.config.root / "rocketbox" / name)
         self._state_files.append(file)
         return file
 

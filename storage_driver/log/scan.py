@@ -6,6 +6,7 @@ from struct import error as StructError
 
 from storage_driver.errors import RecordDamaged
 from storage_driver.files.disk import data_pieces, zero_fill
+from storage_driver.files.unreadable import unreadable_in
 from storage_driver.log.segment import Segment
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import (
@@ -69,17 +70,36 @@ def walk(segment: Segment, at: int, *, check_crc: bool = True) -> Iterator[Dispa
         try:
             entry = parse_record(data, i, at, check_crc=check_crc)
         except RecordDamaged as exc:
-            yield Bad(at, exc.reason, _without_crc(data, i, at))
+            reason = why_unreadable(segment, at, at + (size if 0 < size <= left else 1)) or exc.reason
+            yield Bad(at, reason, _without_crc(segment, data, i, at))
+            return
+        if (reason := why_unreadable(segment, at, at + entry.size)) is not None:  # no checksum covers all of it
+            yield Bad(at, reason, _without_crc(segment, data, i, at))
             return
         yield entry
         at += entry.size
 
 
-def _without_crc(data: bytes, at: int, log_offset: int) -> DispatchEntry | None:
+def why_unreadable(segment: Segment, start: int, end: int) -> str | None:
+    """Return why a range of the log is not what was stored where the disk did not give back all of it, else None."""
+    found = unreadable_in(segment.file, start - segment.base, end - segment.base)
+    if not found:
+        return None
+    return f"the disk does not give back bytes {segment.base + found[0][0]} to {segment.base + found[-1][1]}"
+
+
+def _without_crc(segment: Segment, data: bytes, at: int, log_offset: int) -> DispatchEntry | None:
+    """Return what a record says that it is, None where its head or its end cannot be read."""
     try:
-        return parse_record(data, at, log_offset, check_crc=False)
+        entry = parse_record(data, at, log_offset, check_crc=False)
     except RecordDamaged:
         return None
+    end = log_offset + entry.size
+    behind_body = end - len(entry.properties) - len(entry.topic.encode("utf-8", "surrogatepass")) - 4
+    for start, stop in ((log_offset, log_offset + SMALLEST_RECORD), (behind_body, end)):
+        if why_unreadable(segment, start, stop) is not None:
+            return None
+    return entry
 
 
 def next_good(segment: Segment, after: int) -> int | None:
@@ -121,7 +141,7 @@ def _is_good(segment: Segment, log_offset: int) -> bool:
         parse_record(segment.file.read(size, log_offset - segment.base), 0, log_offset)
     except (RecordDamaged, StructError):
         return False
-    return True
+    return why_unreadable(segment, log_offset, log_offset + size) is None
 
 
 def fill(segment: Segment, start: int, end: int, stored_ms: int) -> int:

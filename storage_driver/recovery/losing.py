@@ -51,6 +51,16 @@ class Losing:
             self._losses.note_damage(counted(damage, Counter(MessageQueue(*each[2:4]) for each in fresh)))
         return reasons
 
+    def unreadable(self, start: int, end: int, why: str, lost: DispatchEntry | None) -> None:
+        """List a range that the disk does not give back where nothing proves that it was durable: it may have been.
+
+        Call this before the range is covered, after `note`. Raises OSError.
+        """
+        if not any(low <= start < high for low, high in self.numbers.ranges):
+            damage = Loss(0, self._now_ms, [(start, end)], [why], {}, damaged=True)
+            queues = Counter([MessageQueue(lost.topic, lost.queue_id)] if lost is not None else [])
+            self._losses.note_damage(counted(damage, queues) if queues else damage)
+
     def finish(self) -> Loss | None:
         """Return the loss with what was counted, None when nothing is lost. Raises OSError."""
         if self._loss is not None:

@@ -17,6 +17,7 @@ from storage_driver.files.free_space import release_space
 from storage_driver.files.layout_repair import FOLDERS, LOCK, free_lock, repair_layout
 from storage_driver.files.memory_layer import MemoryLayer
 from storage_driver.files.state_file import StateFile, damaged_tables
+from storage_driver.files.unreadable import ZeroingDisk
 from storage_driver.index.index_file import Index
 from storage_driver.log.commit_log import SPACE_ERRORS
 from storage_driver.log.copied_segment import COPY
@@ -58,11 +59,13 @@ class Opened:
         committed: CommittedFile | None,
         first: FirstFile,
         losses: Losses,
+        tables: ZeroingDisk,
     ) -> None:
         self.lock, self.recovered, self.lineage, self.index, self.boot = lock, recovered, lineage, index, boot
         self.committed = committed  # of a shared log
         self.first = first  # where the log begins, as it was saved
         self.losses = losses
+        self.tables = tables  # the disk of everything but the log: what is unreadable of a table counts as damaged
 
 
 def open_folder(
@@ -84,7 +87,8 @@ def open_folder(
     done = False
     try:
         moved += _make_folders(disk, root)
-        begin = partial(_recover, config, disk, lock, now_ms=now_ms, new_id=new_id, progress=progress)
+        tables = ZeroingDisk(disk, root)
+        begin = partial(_recover, config, tables, lock, now_ms=now_ms, new_id=new_id, progress=progress)
         recover = partial(begin, moved=moved, others=others)
         opened = with_room(disk, root, recover)
         done = True
@@ -145,7 +149,7 @@ def _make_folders(disk: Disk, root: Path) -> list[str]:
 
 def _recover(
     config: StoreConfig,
-    disk: Disk,
+    disk: ZeroingDisk,
     lock: FileLock,
     *,
     now_ms: Callable[[], int],
@@ -173,8 +177,8 @@ def _recover(
     index, verdict = Index(disk, root, config.index_size), recovered.verdict
     if config.index_enabled:
         recovered = recovered._replace(position=_load_index(index, root, recovered))
-    found = moved + [text for name in ("config", "rocketbox") for text in damaged_tables(disk, root / name)]
-    _note_found(verdict, cut, lineage, found)
+    tables = [text for name in ("config", "rocketbox") for text in damaged_tables(disk, root / name)]
+    _note_found(verdict, cut, lineage, moved + disk.told() + tables)
     first.save(verdict.first)
     _begin_run(config, lineage, verdict.first, recovered.end)
     disk.sync_folder(root)
@@ -182,7 +186,9 @@ def _recover(
     if not fresh or verdict.verdict != "clean":
         _leave_verdict(config, disk, recovered, lineage, now_ms())
     boot = disk.boot_id().encode().replace(b"-", b"")[:16].ljust(16, b"\0")
-    return Opened(lock, recovered, lineage, index, boot=boot, committed=committed, first=first, losses=losses)
+    return Opened(
+        lock, recovered, lineage, index, boot=boot, committed=committed, first=first, losses=losses, tables=disk
+    )
 
 
 def _make_recovery(
@@ -229,7 +235,7 @@ def _note_found(verdict: RecoveryVerdict, cut: CutDone | None, lineage: Lineage,
     verdict.reasons += found
     if lineage.damage is not None:
         verdict.reasons.append(f"{lineage.damage}: a new epoch begins")
-    if verdict.verdict == "clean" and (verdict.index_rebuilt or found or lineage.damage):
+    if verdict.verdict in ("clean", "clean_tail") and (verdict.index_rebuilt or found or lineage.damage):
         verdict.verdict = "repaired"
 
 

@@ -1,12 +1,11 @@
 """Where a queue's files end below the restart position, confirmed by the log's records."""
 
-import errno
 from collections.abc import Sequence
 from itertools import pairwise
 
 from storage_driver.errors import RecordDamaged
 from storage_driver.files.disk import Disk
-from storage_driver.log.scan import Bad, Blank, is_filler, walk
+from storage_driver.log.scan import Bad, Blank, is_filler, walk, why_unreadable
 from storage_driver.log.segment import Segment
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, QueueFiles
 from storage_driver.record import MessageQueue, parse_record
@@ -96,11 +95,9 @@ class QueueEnds:
         try:
             entry = parse_record(segment.file.read(size, log_offset - segment.base), 0, log_offset, check_crc=False)
         except RecordDamaged:
+            if why_unreadable(segment, log_offset, log_offset + size) is not None:
+                return True  # it says nothing against the entry; its readers hear of it
             return self._is_lost(segment, log_offset)
-        except OSError as exc:
-            if exc.errno != errno.EIO:
-                raise
-            return True  # a bad sector says nothing against the entry; its readers hear of it
         return is_filler(entry) or (entry.topic, entry.queue_id, entry.queue_offset) == (*key, number)
 
     def _is_lost(self, segment: Segment, log_offset: int) -> bool:

@@ -3,13 +3,13 @@
 The log is between the nearest good entries on both sides; a number that has no intact record there becomes a hole.
 """
 
-import errno
 from collections.abc import Sequence
 
 import trio
 
 from storage_driver.config import StoreConfig
 from storage_driver.files.disk import Disk
+from storage_driver.files.unreadable import only_unreadable
 from storage_driver.flusher import Flusher, points_at
 from storage_driver.log.commit_log import CommitLog
 from storage_driver.log.scan import Bad, Blank, is_filler, next_good, walk
@@ -92,9 +92,8 @@ def _doubted(files: QueueFiles, segments: Sequence[Segment], key: MessageQueue, 
         try:
             raw = files.read(key, at, 1)
         except OSError as exc:
-            if exc.errno != errno.EIO:
-                raise
-            return None  # a bad sector
+            only_unreadable(exc)
+            return None
         if len(raw) < ENTRY_BYTES or not points_at(segments, raw, key, at):
             return None
         log_offset, size, _ = ENTRY.unpack(raw)

@@ -11,8 +11,9 @@ from typing import Any
 
 from storage_driver.errors import StoreRefused
 from storage_driver.files.checkpoint import CheckpointFile, CheckpointValues, PositionFile
-from storage_driver.files.disk import Disk, zero_fill
-from storage_driver.log.scan import Bad, Blank, fill, is_filler, next_good, walk
+from storage_driver.files.disk import Disk, data_pieces, zero_fill
+from storage_driver.files.unreadable import BLOCK, plain, unreadable_in, zero_unreadable
+from storage_driver.log.scan import Bad, Blank, fill, is_filler, next_good, walk, why_unreadable
 from storage_driver.log.segment import Segment
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.consume_queue import ConsumeQueue, QueueFiles
@@ -108,7 +109,7 @@ class Recovery:
         verdict.judge(salvaged=bool(misnumbered))
         verdict.seconds = time.perf_counter() - began
         return Recovered(
-            segments,
+            [segment._replace(file=plain(segment.file)) for segment in segments],
             end,
             self._log_files.segment_bytes,
             queues.queues,
@@ -201,24 +202,43 @@ class Recovery:
         for number, segment in enumerate(segments):
             if segment.end <= start:
                 continue
-            is_last = number == len(segments) - 1
             at = max(at, segment.base)
             while at < segment.end:
                 at, bad = self._scan_run(segment, at, queues)
                 if bad is None:
                     break
-                behind = next_good(segment, at + 1)
-                if behind is not None and self._copies and is_last and not self._is_known_beyond(segments, at, queues):
-                    self._log_files.quarantine_range(segment, at, segment.end)  # whole records, should no other copy be
-                    behind = None  # what was not synced comes again from where it was copied, whole
-                if behind is None and is_last and not self._went_on(segments, at, queues):
+                stop = self._end_of_damage(segments, number, at, queues)
+                if stop is None:
                     return self._cut(segment, at)
-                at = self._cover(segment, bad, behind if behind is not None else segment.end, queues)
+                at = self._cover(segment, bad, stop, queues)
             segment.file.sync()
             self._progress(segment.end - start, segments[-1].end - start)
             if number == len(segments) - 1:
                 self._went_on(segments, at, queues)
         return at
+
+    def _end_of_damage(self, segments: list[Segment], number: int, at: int, queues: QueueRecovery) -> int | None:
+        """Return how far what is no record goes that begins at a log offset, None when the log ends there."""
+        segment, is_last = segments[number], number == len(segments) - 1
+        behind = next_good(segment, at + 1)
+        if behind is not None and self._copies and is_last and not self._is_known_beyond(segments, at, queues):
+            self._log_files.quarantine_range(segment, at, segment.end)  # whole records, should no other copy be
+            behind = None  # what was not synced comes again from where it was copied, whole
+        if behind is not None or not is_last:
+            return behind or segment.end
+        return segment.end if self._went_on(segments, at, queues) else self._unreadable_to(segment, at)
+
+    def _unreadable_to(self, segment: Segment, at: int) -> int | None:
+        """Return where to continue behind what cannot be read above the last record, None when there is nothing.
+
+        It may be what was acknowledged last, so it is no torn tail; a copy gets it again from where it was copied.
+        """
+        start, size = at - segment.base, segment.size
+        if self._copies or not (unreadable := unreadable_in(segment.file, start, size)):
+            return None
+        dirty = [place + len(data.rstrip(b"\0")) for place, data in data_pieces(segment.file, start, size)]
+        stop = segment.base + max([unreadable[-1][1], *dirty])
+        return stop if segment.end - stop > BLOCK else segment.end
 
     def _is_known_beyond(self, segments: list[Segment], at: int, queues: QueueRecovery) -> bool:
         """Tell whether anybody knows the log to have been on this disk beyond a log offset."""
@@ -252,16 +272,21 @@ class Recovery:
 
     def _cut(self, segment: Segment, at: int) -> int:
         self.verdict.torn_bytes = zero_fill(segment.file, at - segment.base, segment.size)
+        zero_unreadable(segment.file, at - segment.base, segment.size)
         segment.file.sync()
         return at
 
     def _cover(self, segment: Segment, bad: Bad, end: int, queues: QueueRecovery) -> int:
-        self._losing.note(bad.log_offset, end, f"bytes {bad.log_offset} to {end}: {bad.reason}")
+        why = f"bytes {bad.log_offset} to {end}: {bad.reason}"
+        self._losing.note(bad.log_offset, end, why)
+        if why_unreadable(segment, bad.log_offset, end) is not None:
+            self._losing.unreadable(bad.log_offset, end, why, bad.lost)
         name = self._log_files.quarantine_range(segment, bad.log_offset, end)
         if bad.lost is not None and is_queued(bad.lost.sys_flag):
             queues.lose(bad.lost)
         queues.damaged_bytes += end - bad.log_offset
         covered = fill(segment, bad.log_offset, end, self._last_stored_ms)
+        zero_unreadable(segment.file, bad.log_offset - segment.base, covered - segment.base)
         segment.file.sync()
         self.verdict.quarantined.append(Damage(bad.log_offset, covered, bad.reason, name))
         return covered

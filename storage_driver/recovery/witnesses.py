@@ -5,14 +5,13 @@ are written once their record is durable, a run begins at a synced end, a receip
 power cut makes one of them reach behind the log. What has no checksum counts only where it is consistent with itself.
 """
 
-import errno
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from storage_driver.files.checkpoint import CheckpointValues
 from storage_driver.files.disk import Disk
 from storage_driver.index.index_file import HEADER, UNIT, IndexSize, list_index
-from storage_driver.log.scan import Bad, Blank, walk
+from storage_driver.log.scan import Bad, Blank, walk, why_unreadable
 from storage_driver.log.segment import Segment
 from storage_driver.queues.queue_table import QueueTable
 from storage_driver.record import SMALLEST_RECORD
@@ -69,24 +68,24 @@ def whole_from(segments: Sequence[Segment], start: int, last_record: int) -> int
     last_record: where the newest record that is known of begins, so that little must be read to see it.
     """
     at = next((number for number, s in enumerate(segments) if s.base < start <= s.end), None)
-    try:
-        if at is None or _leads_to(segments[at], start, last_record):
-            return start
-        while at > 0 and not _leads_to(segments[at - 1], segments[at].base, -1):
-            at -= 1
-    except OSError as exc:
-        if exc.errno != errno.EIO:
-            raise
-        return start  # a bad sector below says nothing against it
+    if at is None or _leads_to(segments[at], start, last_record):
+        return start
+    while at > 0 and not _leads_to(segments[at - 1], segments[at].base, -1):
+        at -= 1
     return segments[at].base
 
 
 def _leads_to(segment: Segment, log_offset: int, last_record: int) -> bool:
-    """Tell whether whole records, or the blank at a file's end, lead up to a log offset. Raises OSError."""
+    """Tell whether whole records, or the blank at a file's end, lead up to a log offset. Raises OSError.
+
+    An unreadable sector below says nothing against it: readers and the scrub tell of it.
+    """
     known = segment.base <= last_record < log_offset
     for item in walk(segment, last_record if known else segment.base, check_crc=False):
         if isinstance(item, Blank):
             return log_offset == segment.end
-        if isinstance(item, Bad) or item.log_offset + item.size >= log_offset:
-            return not isinstance(item, Bad) and item.log_offset + item.size == log_offset
+        if isinstance(item, Bad):
+            return why_unreadable(segment, item.log_offset, log_offset) is not None
+        if item.log_offset + item.size >= log_offset:
+            return item.log_offset + item.size == log_offset
     return False

@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from storage_driver.errors import StorageError
+from storage_driver.files import unreadable
 from storage_driver.record import MessageQueue, decode_record
 from storage_driver.store import AppendResult, MessageStore, open_store
 from storage_driver.testing import MemoryDisk, MemoryFile
@@ -132,7 +133,8 @@ def play(fail_at: int, *, for_good: bool = False) -> tuple[BadSectors, Reader]:
 
 
 @pytest.mark.slow
-def test_a_read_that_fails_anywhere_costs_no_message_and_gives_no_false_answer() -> None:
+def test_a_read_that_fails_anywhere_costs_no_message_and_gives_no_false_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unreadable, "PAUSE_S", 0.0)
     disk, reader = play(-1)
     assert (reader.wrong, reader.errors) == ([], [])
     reads, wrong, failed = disk.reads, [], 0

@@ -90,15 +90,16 @@ async def test_a_bad_sector_keeps_neither_the_scrub_nor_retention_from_what_is_b
 async def test_a_bad_sector_below_what_a_start_scans_refuses_no_start(tmp_path: Path) -> None:
     disk = BadDisk()
     async with open_store(config(tmp_path), now_ms=lambda: 5, disk=disk) as store:
-        placed = await fill(store, count=8)
+        placed = await fill(store, count=8, size=4000)
         other = store.put(Message("U", 1, b"", b"", 0, 0, 1, HOST))
         await store.wait_committed(other.end)
         await store.prove()
-    for at in [*(each.log_offset for each in placed), other.log_offset]:
+    for at in [each.log_offset for each in placed[:-1]]:  # the last one shares a block with the end
         disk.bad[FIRST] = [(at + 50, at + 51)]
         async with open_store(config(tmp_path), now_ms=lambda: 5, disk=disk) as store:
             assert (store.max_offset(QUEUE), store.max_offset(MessageQueue("U", 1))) == (8, 1)
-            assert store.verdict.verdict == "clean"
+            assert store.verdict.verdict in ("clean", "repaired")
+            assert (store.verdict.quarantined, store.losses.found) == ([], [])
 
 
 async def test_a_bad_sector_in_a_queues_file_is_written_anew_from_the_log_when_somebody_reads_there(

@@ -9,13 +9,13 @@ hash of topic and key 8 bytes; all big-endian.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from errno import EIO, ENOENT
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from pathlib import Path
 from struct import Struct
 
 from storage_driver.files.disk import Disk
+from storage_driver.files.unreadable import only_unreadable
 from storage_driver.named_tuple import NamedTuple
 
 ENTRY = Struct(">qBqi8s")
@@ -23,7 +23,6 @@ RECALL, MESSAGE = 0, 1
 HEAP_ENTRIES = 32_768  # 2.3 MB; a run of them is written in about 30 ms
 BLOCK_ENTRIES = 128
 MOST_RUNS = 1000  # 32 million waiting messages
-DAMAGE = (EIO, ENOENT)
 
 
 class RunDamaged(Exception):
@@ -154,11 +153,8 @@ class TimerIndex:
 
     def take_due(self, now_ms: int, most: int) -> list[TimerEntry]:
         """Return up to `most` due entries, the earliest first; they count as waiting until `done`. Raises OSError."""
-        taken: list[TimerEntry] = []
         limit = ENTRY.pack(now_ms + 1, 0, 0, 0, b"")
-        while len(taken) < most and (first := self._first()) is not None and first < limit:
-            taken.append(TimerEntry(*ENTRY.unpack(self._pop(first))))
-        return taken
+        return self._take_while(lambda first: first < limit, most)
 
     def take_beyond(self, limit_ms: int, most: int) -> list[TimerEntry]:
         """Return up to `most` entries that are due after a moment, as `take_due`: those in the heap, then in runs.
@@ -173,8 +169,12 @@ class TimerIndex:
             heapify(self._heap)
             self._taken_from_heap += beyond
             return [TimerEntry(*ENTRY.unpack(entry)) for entry in beyond]
+        return self._take_while(lambda first: first >= limit, most)
+
+    def _take_while(self, wanted: Callable[[bytes], bool], most: int) -> list[TimerEntry]:
+        """Return up to `most` entries, the earliest first, up to one that is not wanted. Raises OSError."""
         taken: list[TimerEntry] = []
-        while len(taken) < most and (first := self._first()) is not None and first >= limit:
+        while len(taken) < most and (first := self._first()) is not None and wanted(first):
             taken.append(TimerEntry(*ENTRY.unpack(self._pop(first))))
         return taken
 
@@ -256,8 +256,8 @@ class TimerIndex:
         try:
             block = self._disk.open(path, read_only=True).read(count * ENTRY.size, run.taken * ENTRY.size)
         except OSError as exc:
-            if exc.errno not in DAMAGE:
-                raise
+            if not isinstance(exc, FileNotFoundError):
+                only_unreadable(exc)
             raise RunDamaged(str(path), str(exc)) from exc
         if len(block) < count * ENTRY.size:
             raise RunDamaged(str(path), f"it ends before entry {run.taken + count} of {run.count}")
