@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from storage_driver.files.disk import Disk, DiskFile, FileFacts, FileLock, Usage
+from storage_driver.files.disk import Disk, DiskFile, FileFacts, FileLock, RealDisk, Usage
 
 BLOCK: Final = 4096  # bytes; the page cache reads no less
 TRIES, PAUSE_S = 3, 1.0  # of the first block; bad sectors come in crowds, so that others are read twice at once
@@ -131,6 +131,13 @@ class ZeroingFile:
 
     def advise(self, at: int, count: int, advice: int) -> None:
         self.below.advise(at, count, advice)
+
+
+def read_around(path: Path) -> tuple[bytes, bool]:
+    """Return what a file holds, zeros where it cannot be read, and whether there is any. Blocks. Raises OSError."""
+    file = ZeroingDisk(RealDisk(), path.parent.parent).open(path, read_only=True)
+    data = file.read(file.size(), 0)
+    return data, bool(unreadable_in(file, 0, len(data)))
 
 
 def plain(file: DiskFile) -> DiskFile:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import trio
 
-from uplink_spark.box.cutting.cutter import CutOrder, CutPiece, drop_cache, take_piece
+from uplink_spark.box.cutting.cutter import CutOrder, CutPiece, Taken, drop_cache
+from uplink_spark.box.cutting.holes import AGAIN_S, take_around
 from uplink_spark.box.cutting.piece_shape import PieceShape
 from uplink_spark.box.cutting.suspects import Suspects
 from uplink_spark.box.cutting.wrapping import Job, Jobs, wrap_all
@@ -19,6 +20,7 @@ from uplink_spark.box.receipts.ledger import SAVE_BYTES, SAVE_S, ReceiptSeen
 from uplink_spark.box.send_lanes import SendLanes
 from uplink_spark.box.spool import Spool, SpoolLane
 from uplink_spark.box.state import ShipperState
+from uplink_spark.box.unreadable import gives_up
 from uplink_spark.errors import ProtocolError
 from uplink_spark.wire import frames
 from uplink_spark.wire.batch import MAX_RAW_BYTES, PieceContents, PieceSource, encode_piece
@@ -124,7 +126,10 @@ class UplinkSession:
         state = self._state
         order, began = self._order(lane, cut), trio.current_time()
         state.pace.working = True
-        taken = await state.workers.in_thread(take_piece, state.source.read_log, order)
+        taken = await self._take(order, plan, cut)
+        if taken is None:
+            state.pace.working = False
+            return
         if taken.damage is not None:
             state.alarm("damage", taken.damage)
         start, end = taken.contents.start, taken.contents.end
@@ -135,6 +140,23 @@ class UplinkSession:
             await state.workers.in_thread(drop_cache, state.source.segments(), start, end)
         state.pace.working = False
         await trio.sleep(state.pace.rest_s(taken_s + job.wrap_s, trio.current_time(), pressed=state.pressed()))
+
+    async def _take(self, order: CutOrder, plan: SendPlan, cut: SendPiece) -> Taken | None:
+        """Return what goes next; None where it cannot be read: it is tried again, at last told as a loss and passed."""
+        state = self._state
+        found = await state.workers.in_thread(take_around, state.source.read_log, order)
+        if isinstance(found, Taken):
+            return found
+        if await gives_up(state, found, express=bool(order.pick)):
+            self._add_gaps()
+            plan.sent(cut.lane, found.start, found.end, trio.current_time(), state.source.committed)
+        else:
+            self._rest_until = trio.current_time() + AGAIN_S
+        return None
+
+    def _add_gaps(self) -> None:
+        """Send what was declared meanwhile."""
+        self._lanes.add_gaps([g for g in self._state.ledger.gaps.undelivered() if not self._pieces.has_gap(g)])
 
     async def _queue(self, job: Job, out: Jobs, *, beside: bool = False) -> None:
         """Hand on a piece; not beside others: return when it stands before the writer, its bytes counted."""
@@ -321,6 +343,6 @@ class UplinkSession:
                 self._link.outbox.put(self._state.status_frame().encode())
             if self._state.ledger.unsaved_bytes and now - self._saved_at >= SAVE_S:
                 await self._save()
-            self._lanes.add_gaps([g for g in self._state.ledger.gaps.undelivered() if not self._pieces.has_gap(g)])
+            self._add_gaps()
             await self._state.workers.in_thread(self._spooled.look)
             self._state.wakes.changed.set()

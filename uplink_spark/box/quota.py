@@ -121,7 +121,7 @@ class QuotaKeeper:
         return QuotaLimits(lag_bytes, config.max_lag_hours)
 
     def _stored_ms(self, log_offset: int) -> int:
-        data = self._state.source.read_log(log_offset, 1 << 20)
+        data = self._state.readable(log_offset, 1 << 20)
         try:
             return record_fields(data, 0, len(data), log_offset)[1] if len(data) > 91 else 0
         except (RecordsBad, IndexError):

@@ -124,7 +124,7 @@ def _times(state: ShipperState, start: int, lost: LostOffsets | None) -> dict[st
     places = {"since": start, "until": lost.newest_at if lost is not None else None}
     times: dict[str, int] = {}
     for name, place in places.items():
-        head = state.source.read_log(place, HEAD_BYTES) if place is not None and place >= state.source.first else b""
+        head = state.readable(place, HEAD_BYTES) if place is not None and place >= state.source.first else b""
         stored_ms = stored_ms_of(head, place or 0)
         times |= {} if stored_ms is None else {name: stored_ms}
     return times

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from uplink_spark.box.cutting.cutter import CutOrder, CutPiece, cut_piece
+from uplink_spark.box.cutting.cutter import CutOrder, CutPiece
+from uplink_spark.box.cutting.holes import Hole, take_around
 from uplink_spark.box.cutting.suspects import REFUSALS
 from uplink_spark.box.state import ShipperState
 from uplink_spark.errors import PieceDamaged
@@ -66,7 +67,11 @@ class Spool:
             source = PieceSource(state.config.box, epoch, run, run_start, state.now_ms(), int(state.clock_ok()))
             topics = state.ledger.express_at(start)
             order = CutOrder(source, start, limit, state.file_end(start), PIECE_BYTES, "zlib", pick=topics)
-            piece = cut_piece(state.source.read_log, order)
+            taken = take_around(state.source.read_log, order)
+            if isinstance(taken, Hole):
+                start = taken.end  # it goes with the file, and is declared with it
+                continue
+            piece = taken.wrap()
             if piece.header.kind == "pick" and piece.header.records:
                 self._write(piece)
             start = piece.header.end

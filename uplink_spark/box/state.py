@@ -11,9 +11,11 @@ from typing import Protocol
 
 import trio
 
+from storage_driver.files.unreadable import only_unreadable
 from storage_driver.log.lineage import AloneRange, CutTold
 from storage_driver.recovery.verdict import RecoveryVerdict
 from uplink_spark.box.cutting.cutter import LogFile
+from uplink_spark.box.cutting.holes import Holes
 from uplink_spark.box.cutting.scan import scan_records
 from uplink_spark.box.figures import ShipperCounts, UplinkStatus, quota_left_s
 from uplink_spark.box.link.link_history import LinkHistory
@@ -84,7 +86,7 @@ class ShipperState:
         self.counts, self.link = ShipperCounts(), LinkHistory()
         self.metering = Metering(config, ledger, self.counts, now_ms=now_ms, clock_ok=clock_ok)
         self.progress, self.pace = Progress(), CutterPause()
-        self.wakes, self.workers = Wakes(), Workers()
+        self.wakes, self.workers, self.holes = Wakes(), Workers(), Holes()
         self.alarms: dict[str, str] = {}
         self.quota_bytes = 0  # 0: not known yet, or none
         self.health: Callable[[], tuple[str, list[str]]] = lambda: ("", [])  # state and sentences of the whole box
@@ -162,6 +164,14 @@ class ShipperState:
         self.counts.gap_bytes[kind] += gap.end - gap.start
         log.error("gap declared range=%d..%d class=%s reason=%s", gap.start, gap.end, kind, gap.facts["reason"])
 
+    def readable(self, log_offset: int, max_bytes: int) -> bytes:
+        """Return bytes of the log, none where the disk does not give them back. Blocks. Raises OSError."""
+        try:
+            return self.source.read_log(log_offset, max_bytes)
+        except OSError as exc:
+            only_unreadable(exc)
+            return b""
+
     def differs(self, last: tuple[int, int, int, bytes] | None) -> int | None:
         """Return the start of the newest landed piece when those bytes are here and hash differently. Blocks."""
         if last is None:
@@ -172,7 +182,7 @@ class ShipperState:
             return None
         digest, at = hashlib.sha256(), start
         while at < end:
-            part = self.source.read_log(at, end - at)
+            part = self.readable(at, end - at)
             if not part:
                 return None
             digest.update(part)
@@ -183,7 +193,7 @@ class ShipperState:
         """Whether these are the records of a piece that ends its file: the blank behind them is in no digest."""
         if end != self.file_end(start) or end - start > 2 * MAX_RAW_BYTES:
             return False
-        data = self.source.read_log(start, end - start)
+        data = self.readable(start, end - start)
         scan = scan_records(data, start, len(data))
         return start + scan.length + scan.blank == end and hashlib.sha256(data[: scan.length]).digest() == sha
 

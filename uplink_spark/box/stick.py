@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import trio
 
+from storage_driver.files.unreadable import only_unreadable
 from uplink_spark.box.cutting.cutter import CutOrder, cut_piece
+from uplink_spark.box.cutting.holes import Hole, take_around
 from uplink_spark.box.receipts.gaps import Gap
 from uplink_spark.box.receipts.ledger import ReceiptSeen
 from uplink_spark.box.reconcile import repairs_below
@@ -29,6 +32,8 @@ from uplink_spark.wire.stick_files import (
     read_receipts,
     write_file,
 )
+
+log = logging.getLogger("uplink_spark.shipper")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +99,13 @@ async def _export_hole(state: ShipperState, folder: Path, hole: Range, codec: st
     while (start := max(start, state.source.first)) < end:  # what has gone was receipted or declared meanwhile
         order, began = _order(state, start, end, codec, pick), trio.current_time()
         try:
-            header, file = await state.workers.in_background(_export_cut, state, folder, order)
+            end_of_piece, file = await state.workers.in_background(_export_cut, state, folder, order)
         except OSError:
             if state.source.first > start:
                 continue
             raise
         files += [file] if file is not None else []
-        start, now = header.end, trio.current_time()
+        start, now = end_of_piece, trio.current_time()
         await trio.sleep(state.pace.rest_s(now - began, now, pressed=state.pressed()))
     return files
 
@@ -113,12 +118,19 @@ def _order(state: ShipperState, start: int, end: int, codec: str, pick: bool) ->
     )  # fmt: skip
 
 
-def _export_cut(state: ShipperState, folder: Path, order: CutOrder) -> tuple[PieceHeader, StickFile | None]:
-    """Cut one piece and write it; bytes that are no records go with the log only."""
-    piece = cut_piece(state.source.read_log, order)
+def _export_cut(state: ShipperState, folder: Path, order: CutOrder) -> tuple[int, StickFile | None]:
+    """Cut one piece and write it, return where it ends; bytes that are no records go with the log only.
+
+    What the disk does not give back is passed: it stays unshipped, until the uplink or another stick has it.
+    """
+    taken = take_around(state.source.read_log, order)
+    if isinstance(taken, Hole):
+        log.error("stick export passes log %d..%d: the disk does not give it back", taken.start, taken.end)
+        return taken.end, None
+    piece = taken.wrap()
     if (piece.header.kind == "pick") != bool(order.pick):
-        return piece.header, None
-    return piece.header, write_file(folder, _name_of(piece.header), piece.frame[5:])
+        return piece.header.end, None
+    return piece.header.end, write_file(folder, _name_of(piece.header), piece.frame[5:])
 
 
 def _name_of(header: PieceHeader) -> str:
@@ -184,8 +196,8 @@ def _still_true(state: ShipperState, spool: Spool, row: StickReceipt) -> bool:
     )
     try:
         header = cut_piece(state.source.read_log, order).header
-    except OSError:
-        if state.source.first > row.start:
-            return False
-        raise
+    except OSError as exc:
+        if state.source.first <= row.start:
+            only_unreadable(exc)
+        return False
     return (header.end, header.sha) == (row.end, row.sha)

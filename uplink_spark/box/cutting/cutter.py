@@ -112,6 +112,14 @@ def take_piece(read: ReadLog, order: CutOrder) -> Taken:
     return _blob(order, _bad_bytes(read, order), fault)
 
 
+def readable_end(raw: bytes, order: CutOrder) -> int | None:
+    """Return where a piece of these bytes ends that begins an order, None when they hold no whole record."""
+    scan = _sound(raw, order, scan_records(raw, order.start, len(raw), yield_control))
+    if scan.blank:
+        return order.start + len(raw)
+    return order.start + scan.length if scan.sizes else None
+
+
 def _sound(raw: bytes, order: CutOrder, scan: Scan) -> Scan:
     """Return the walk up to the first record whose body or topic is not what was stored."""
     bad, what = first_damaged(raw, scan.sizes, yield_control), "the body of the record at {} does not match its CRC"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from storage_driver.files.unreadable import read_around
 from uplink_spark.errors import PieceDamaged
 from uplink_spark.wire.cbor import decode_map, encode_map
 from uplink_spark.wire.durable import refuse_huge, sync_folder, write_synced
@@ -95,18 +96,17 @@ class GapLog:
         fresh, self.gaps = not self._path.exists(), []
         with open(self._path, "ab+") as file:
             refuse_huge(self._path, file.tell())
-            file.seek(0)
-            data, end = file.read(), 0
+            (data, unreadable), end = read_around(self._path), 0
             for whole, gap in decode_gaps(data):
                 self.gaps.append(gap)
                 end = whole
             behind = gaps_behind(data, end)
-            if end < len(data) and not behind:
+            if end < len(data) and not behind and not unreadable:
                 file.truncate(end)
             os.fsync(file.fileno())
         if fresh:
             sync_folder(self._path.parent)
-        if behind:
+        if behind or unreadable:
             aside = self._path.with_name(self._path.name + ".damaged")
             write_synced(aside, data)
             self.damage = (

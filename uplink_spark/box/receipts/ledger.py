@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from storage_driver.files.unreadable import read_around
 from uplink_spark.box.caps import MonthUse
 from uplink_spark.box.receipts.declared_gaps import DeclaredGaps
 from uplink_spark.errors import PieceDamaged
@@ -74,7 +75,7 @@ class Ledger:
     def _read(self) -> None:
         try:
             refuse_huge(self._path, self._path.stat().st_size)
-            self._load(Fields(decode_map(self._path.read_bytes()), self._path.name))
+            self._load(Fields(decode_map(read_around(self._path)[0]), self._path.name))
         except FileNotFoundError:
             pass
         except PieceDamaged as error:

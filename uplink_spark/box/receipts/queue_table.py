@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from storage_driver.files.unreadable import only_unreadable
+
 UNIT = struct.Struct(">qi8x")
 UNIT_BYTES = 20
 MAX_QUEUES = 2000
@@ -52,7 +54,18 @@ class _Units(Sequence[int]):
 
 
 def lost_queues(store_root: Path | None, start: int, end: int) -> LostOffsets | None:
-    """Return what of each queue is in log [start, end); None when the queues do not reach back that far. Blocks."""
+    """Return what of each queue is in log [start, end); None when the queues do not tell. Blocks. Raises OSError.
+
+    They do not where they reach not back that far, or the disk does not give them back.
+    """
+    try:
+        return _lost_queues(store_root, start, end)
+    except OSError as exc:
+        only_unreadable(exc)
+        return None
+
+
+def _lost_queues(store_root: Path | None, start: int, end: int) -> LostOffsets | None:
     root = store_root / "consumequeue" if store_root is not None else None
     if root is None or not root.is_dir():
         return None

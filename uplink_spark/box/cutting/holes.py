@@ -1,0 +1,118 @@
+"""Ranges of the log that the disk does not give back: what is readable before and behind them is shipped.
+
+A disk that is gone fails every read, so no range is given up at once: it has to fail again after a while, and something
+else has to be readable. Bad sectors come in crowds: what fails soon after that is given up at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from storage_driver.files.unreadable import BLOCK, only_unreadable
+from uplink_spark.box.cutting.cutter import CutOrder, ReadLog, Taken, next_record, readable_end, take_piece
+from uplink_spark.wire.batch import MAX_RAW_BYTES
+
+PATIENCE_S, AGAIN_S = 10.0, 5.0  # from the first failed read to the one that counts; to the next try
+FORGOTTEN_S = 120.0  # without another one the first failed read says nothing
+MOST_KNOWN = 1000  # ranges that failed and are not given up
+_STEP = 16 * BLOCK  # bytes that are read at once
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Whole records end at `start`; the next one behind the unreadable blocks, or the next bytes, are at `end`."""
+
+    start: int
+    end: int
+
+
+def take_around(read: ReadLog, order: CutOrder) -> Taken | Hole:
+    """Return what the next piece of an order holds, up to a hole; a hole where the order begins with it. Blocks.
+
+    Raises OSError for any other error than that of a sector, and where nothing near can be read.
+    """
+    try:
+        return take_piece(read, order)
+    except OSError as exc:
+        only_unreadable(exc)
+    hole = find_hole(read, order)
+    if hole is not None and hole.start == order.start:
+        return hole
+    return take_piece(read, order if hole is None else replace(order, limit=hole.start))
+
+
+def find_hole(read: ReadLog, order: CutOrder) -> Hole | None:
+    """Return the first hole in the range of an order that could not be read, None when it can be now. Blocks.
+
+    Raises OSError for any other error than that of a sector, and where nothing near can be read.
+    """
+    end = min(order.limit, order.file_end)
+    raw, bad = _readable(read, order.start, min(end, order.start + MAX_RAW_BYTES))
+    if bad is None:
+        return None
+    if (whole := readable_end(raw, order)) is not None:
+        return Hole(whole, bad)
+    at, found = bad, bool(raw)
+    while at < end:
+        raw, bad = _readable(read, at, min(end, at + MAX_RAW_BYTES))
+        if raw and (behind := next_record(raw, at, 0)) is not None:
+            return Hole(order.start, at + behind)
+        found |= bool(raw)
+        at += len(raw)
+        if bad is None:
+            break  # no record begins in all of this: what follows is damaged, but there
+        at = min(end, bad - bad % BLOCK + BLOCK)
+    if not found and not _is_readable_before(read, order.start):
+        read(order.start, 1)  # the disk is gone: its error is the answer
+    return Hole(order.start, at)
+
+
+def _readable(read: ReadLog, start: int, end: int) -> tuple[bytes, int | None]:
+    """Return the bytes from start up to the first block that cannot be read, and where that is."""
+    parts, at, step = list[bytes](), start, _STEP
+    while at < end:
+        try:
+            part = read(at, min(end, at - at % BLOCK + step) - at)
+        except OSError as exc:
+            only_unreadable(exc)
+            if step == BLOCK:
+                return b"".join(parts), at
+            step = BLOCK
+            continue
+        if not part:
+            break
+        parts.append(part)
+        at += len(part)
+    return b"".join(parts), None
+
+
+def _is_readable_before(read: ReadLog, start: int) -> bool:
+    """Tell whether one of some blocks before the range can be read."""
+    for back in (1, 16, 256):
+        try:
+            if start >= back * BLOCK and read(start - back * BLOCK, 1):
+                return True
+        except OSError as exc:
+            only_unreadable(exc)
+    return False
+
+
+class Holes:
+    """When holes were met first; of one store."""
+
+    def __init__(self) -> None:
+        self._failed: dict[int, tuple[float, float]] = {}  # start -> first and last time
+        self._gave_up_at = -FORGOTTEN_S
+
+    def is_sure(self, hole: Hole, now: float) -> bool:
+        """Note a failed read; return whether the hole is given up now."""
+        first, last = self._failed.pop(hole.start, (now, now))
+        if now - last > FORGOTTEN_S:
+            first = now
+        if now - first >= PATIENCE_S or now - self._gave_up_at < FORGOTTEN_S:
+            self._gave_up_at = now
+            return True
+        self._failed[hole.start] = first, now
+        if len(self._failed) > MOST_KNOWN:
+            del self._failed[next(iter(self._failed))]
+        return False
