@@ -103,7 +103,7 @@ class QuotaKeeper:
     def facts(self) -> QuotaFacts:
         """Look at log and disk. Blocks."""
         state = self._state
-        holes = state.ledger.unshipped(state.source.first, state.source.committed)
+        holes = state.waiting()
         unshipped = sum(end - start for start, end in holes)
         hours = None
         if holes and state.clock_ok():

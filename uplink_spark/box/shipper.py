@@ -28,6 +28,7 @@ from uplink_spark.wire.batch import codec_for
 from uplink_spark.wire.failpoints import failpoint_from
 from uplink_spark.wire.frames import ErrorFrame, Hello, Welcome
 from uplink_spark.wire.identity import spans
+from uplink_spark.wire.intervals import Intervals
 from uplink_spark.wire.link import LinkClosed, Stream
 
 log = logging.getLogger("uplink_spark.shipper")
@@ -90,6 +91,7 @@ class Shipper:
         while True:
             try:
                 await self.state.workers.in_thread(self.state.ledger.open)
+                self.state.repaired = Intervals(await self.state.workers.in_thread(self.state.source.damaged))
                 if self.state.ledger.switch_express(self.state.source.committed, self.state.config.express):
                     await self.state.workers.in_thread(self.state.ledger.save)
             except OSError as error:

@@ -31,6 +31,7 @@ from uplink_spark.wire.expiry import not_after
 from uplink_spark.wire.failpoints import Failpoint, no_failpoint
 from uplink_spark.wire.frames import MOST_CONDITIONS, MOST_TEXT, Status
 from uplink_spark.wire.identity import run_of, spans
+from uplink_spark.wire.intervals import Intervals, Range
 
 log = logging.getLogger("uplink_spark.shipper")
 
@@ -87,6 +88,7 @@ class ShipperState:
         self.metering = Metering(config, ledger, self.counts, now_ms=now_ms, clock_ok=clock_ok)
         self.progress, self.pace = Progress(), CutterPause()
         self.wakes, self.workers, self.holes = Wakes(), Workers(), Holes()
+        self.repaired = Intervals()  # ranges that recoveries covered: nothing in them waits, reconcile declares them
         self.alarms: dict[str, str] = {}
         self.quota_bytes = 0  # 0: not known yet, or none
         self.health: Callable[[], tuple[str, list[str]]] = lambda: ("", [])  # state and sentences of the whole box
@@ -143,8 +145,12 @@ class ShipperState:
         """Whether more than half of what may wait here does."""
         if not self.quota_bytes:
             return False
+        return sum(end - start for start, end in self.waiting()) > self.quota_bytes // 2
+
+    def waiting(self) -> list[Range]:
+        """What waits to be shipped, ascending."""
         holes = self.ledger.unshipped(self.source.first, self.source.committed)
-        return sum(end - start for start, end in holes) > self.quota_bytes // 2
+        return [part for hole in holes for part in self.repaired.missing(*hole)] if self.repaired else holes
 
     # Identity
 
@@ -226,7 +232,7 @@ class ShipperState:
 
     def status(self) -> UplinkStatus:
         now, source, ledger = trio.current_time(), self.source, self.ledger
-        holes = ledger.unshipped(source.first, source.committed)
+        holes = self.waiting()
         unshipped = sum(end - start for start, end in holes)
         backlog = self.progress.backlog(unshipped, now)
         inflow, rate = self.progress.inflow_rate(now), self.progress.shipping_rate(now)

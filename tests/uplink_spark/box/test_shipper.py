@@ -126,3 +126,23 @@ async def test_a_file_may_go_only_when_all_of_it_is_receipted_and_saved(tmp_path
         ledger.save()
         assert uplink.may_release(0, store.committed)
         assert not uplink.may_release(0, store.committed + 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("left", [0, 4096 * 100])
+async def test_what_a_recovery_skipped_behind_a_log_that_lost_its_end_does_not_wait(tmp_path: Path, left: int) -> None:
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
+        await fill(store, 6000)
+        await until(shipped(store, uplink))
+        await store.prove()
+    os.truncate(tmp_path / "store/commitlog" / f"{5 * MIB:020d}", left)
+    async with box(tmp_path / "store", port) as (store, uplink):
+        await until(lambda: bool(uplink.shipper.state.repaired))
+        assert (store.end, uplink.statistics().unshipped_bytes) == (10 * MIB, 0)
+        await fill(store, 10)
+        assert (
+            uplink.statistics().unshipped_bytes == uplink.shipper.quota.facts().unshipped_bytes == store.end - 10 * MIB
+        )
+    async with gateway(tmp_path / "landing", port), box(tmp_path / "store", port) as (store, uplink):
+        await until(lambda: not uplink.shipper.state.ledger.unshipped(0, store.end))
+        assert {gap.facts["reason"] for gap in uplink.shipper.state.ledger.gaps.log.gaps} == {"repair"}

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from storage_driver.files import unreadable
+from tests.bad_disk import BadDisk
 from uplink_spark.box.receipts.gaps import Gap, GapLog, decode_gaps
 from uplink_spark.testing import files_end_at
 
@@ -110,3 +112,24 @@ def test_a_rewrite_that_fails_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     log.compact([gap(3)])
     log.append(gap(4))
     assert log.gaps == opened(path).gaps == [gap(3), gap(4)]
+
+
+@pytest.mark.parametrize("block", [0, 3])
+def test_losses_outside_of_an_unreadable_block_are_kept_and_the_file_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    path, disk = tmp_path / "rocketbox/gaps.log", BadDisk()
+    path.parent.mkdir()
+    monkeypatch.setattr(unreadable, "RealDisk", lambda: disk)
+    log = opened(path)
+    for number in range(200):
+        log.append(gap(number))
+    (tmp_path / "other").write_bytes(b"readable")
+    disk.bad["rocketbox/gaps.log"] = [(4096 * block, 4096 * block + 1)]
+    monkeypatch.setattr(unreadable, "PAUSE_S", 0.0)
+    again = opened(path)
+    assert 150 < len(again.gaps) < 200
+    assert again.damage is not None
+    assert path.with_name("gaps.log.damaged").exists()
+    disk.bad.clear()
+    assert opened(path).gaps == again.gaps

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from storage_driver.files import unreadable
+from tests.bad_disk import BadDisk
 from uplink_spark.box.caps import MonthUse
 from uplink_spark.box.receipts import ledger as ledger_module
 from uplink_spark.box.receipts.gaps import Gap
@@ -246,3 +248,20 @@ def test_a_range_may_go_when_each_byte_of_it_may(
     for base in range(0, 40, 7):
         for end in range(base + 1, 41, 5):
             assert ledger.may_release(base, end) == all(free[base:end]), (base, end)
+
+
+def test_a_state_that_cannot_be_read_counts_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, disk = tmp_path / "rocketbox", BadDisk()
+    folder.mkdir()
+    (tmp_path / "other").write_bytes(b"readable")
+    monkeypatch.setattr(unreadable, "RealDisk", lambda: disk)
+    monkeypatch.setattr(unreadable, "PAUSE_S", 0.0)
+    first = opened(folder)
+    first.receipt("log", seen(0, 10))
+    first.save()
+    disk.bad["rocketbox/uplink.cbor"] = [(0, 1)]
+    again = opened(folder)
+    assert (list(again.receipted.log), again.damage is not None) == ([], True)
+    again.save()
+    disk.bad.clear()
+    assert opened(folder).damage is None, "the save has replaced it"

@@ -1,0 +1,101 @@
+"""Where a hole begins and ends, and what is shipped around it: a log in memory whose blocks may be unreadable."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+import pytest
+
+from uplink_spark.box.cutting.cutter import CutOrder, Taken
+from uplink_spark.box.cutting.holes import AGAIN_S, FORGOTTEN_S, PATIENCE_S, Hole, Holes, find_hole, take_around
+from uplink_spark.testing import SOURCE, MadeRecord, encode_log
+
+BLOCK, MIB = 4096, 1 << 20
+BODY = 900
+SIZE = 91 + BODY + len("T")
+
+
+def log_of(count: int) -> bytes:
+    return encode_log([MadeRecord(queue_offset=number, body=b"x" * BODY) for number in range(count)])
+
+
+class Reader:
+    """Reads a log; whatever touches a bad block fails, all of it when `gone`."""
+
+    def __init__(self, raw: bytes, bad: Sequence[int] = ()) -> None:
+        self.raw, self.bad, self.gone = raw, set(bad), False
+
+    def __call__(self, start: int, count: int) -> bytes:
+        end = min(start + count, len(self.raw))
+        if self.gone or any(at // BLOCK in self.bad for at in (*range(start, end, BLOCK), end - 1)):
+            raise OSError(errno.EIO, "Input/output error")
+        return self.raw[start:end]
+
+
+def order(start: int, limit: int, file_end: int = MIB) -> CutOrder:
+    return CutOrder(SOURCE, start, limit, file_end, MIB, "none")
+
+
+def around(read: Reader) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Ship all of a log; return ranges that were taken, and holes."""
+    at, taken, holes = 0, list[tuple[int, int]](), list[tuple[int, int]]()
+    while at < len(read.raw):
+        found = take_around(read, order(at, len(read.raw)))
+        if isinstance(found, Hole):
+            assert found.start == at
+            holes.append((at, found.end))
+            at = found.end
+        else:
+            assert found.damage is None
+            taken.append((at, found.contents.end))
+            at = found.contents.end
+    return taken, holes
+
+
+@pytest.mark.parametrize("block", range(0, 25, 3))
+def test_a_hole_is_the_records_that_a_bad_block_touches(block: int) -> None:
+    raw = log_of(100)
+    _, holes = around(Reader(raw, [block]))
+    first, last = block * BLOCK // SIZE * SIZE, -(-min(len(raw), (block + 1) * BLOCK) // SIZE) * SIZE
+    assert holes == [(first, last)]
+
+
+def test_bad_blocks_far_apart_are_holes_of_their_own() -> None:
+    taken, holes = around(Reader(log_of(1000), [3, 90, 91]))
+    assert len(holes) == 2
+    assert sum(end - start for start, end in taken + holes) == 1000 * SIZE
+
+
+def test_a_hole_behind_which_no_record_is_goes_to_the_end() -> None:
+    raw = log_of(8)
+    assert find_hole(Reader(raw, [1]), order(4 * SIZE, len(raw))) == Hole(4 * SIZE, len(raw))
+
+
+def test_a_blank_before_the_bad_block_ends_its_file() -> None:
+    raw = log_of(4)
+    blank = (MIB - len(raw)).to_bytes(4, "big") + (0xCBD43194).to_bytes(4, "big")
+    found = take_around(Reader((raw + blank).ljust(MIB, b"\0"), [20]), order(0, MIB))
+    assert isinstance(found, Taken)
+    assert (found.contents.end, found.damage) == (MIB, None)
+
+
+def test_what_can_be_read_again_is_no_hole() -> None:
+    assert find_hole(Reader(log_of(8)), order(0, 8 * SIZE)) is None
+
+
+def test_where_nothing_can_be_read_the_error_goes_on() -> None:
+    read = Reader(log_of(100))
+    read.gone = True
+    with pytest.raises(OSError, match="Input"):
+        take_around(read, order(50 * SIZE, 100 * SIZE))
+
+
+def test_a_hole_is_sure_after_a_while_and_the_next_ones_at_once() -> None:
+    holes = Holes()
+    assert not holes.is_sure(Hole(5, 9), 1000.0)
+    assert not holes.is_sure(Hole(5, 9), 1000.0 + AGAIN_S)
+    assert holes.is_sure(Hole(5, 9), 1000.0 + PATIENCE_S)
+    assert holes.is_sure(Hole(50, 90), 1001.0 + PATIENCE_S)
+    assert not holes.is_sure(Hole(500, 900), 1001.0 + PATIENCE_S + FORGOTTEN_S)
+    assert not holes.is_sure(Hole(500, 900), 1002.0 + PATIENCE_S + 2 * FORGOTTEN_S), "the first one is forgotten"
