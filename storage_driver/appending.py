@@ -151,7 +151,7 @@ class Appender:
         """The log removed records: the queues do the same, and their numbers are used again."""
         for pending in dropped:
             if is_queued(pending.sys_flag):
-                pending.queue.next_offset = min(pending.queue.next_offset, pending.queue_offset)
+                pending.queue.take_back(pending.queue_offset)
 
     def only_copies(self, reason: str | None) -> None:
         """Take nothing but records of another log, for a reason; None: take messages again."""

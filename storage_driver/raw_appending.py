@@ -11,7 +11,7 @@ from typing import Final
 from storage_driver.crc import crc32
 from storage_driver.errors import MessageIllegal, NotNext, QueueRestarted, RecordDamaged
 from storage_driver.log.commit_log import CommitLog
-from storage_driver.queues.consume_queue import ConsumeQueue
+from storage_driver.queues.consume_queue import ConsumeQueue, MisnumberedQueue
 from storage_driver.queues.dispatch import is_queued
 from storage_driver.queues.pending import PendingRecord, PendingRun
 from storage_driver.record import (
@@ -206,13 +206,23 @@ class RawAppender:
         queue.next_offset = queue_offset + count
         return queue
 
-    def pending(self, entry: DispatchEntry) -> PendingRecord:
-        """Return a record that is in the log and in no queue yet, its number given out."""
-        queue = NOWHERE
-        if is_queued(entry.sys_flag):
-            queue = self._queue(MessageQueue(entry.topic, entry.queue_id), entry.queue_offset, 1)
+    def pending(self, entry: DispatchEntry, wrong_numbers: Mapping[int, int | None]) -> PendingRecord:
+        """Return a record that is in the log and in no queue yet, its number given out.
+
+        wrong_numbers: log offsets of records with damaged numbers, what they were; such a record leaves a hole.
+        """
+        queue, number = NOWHERE, wrong_numbers.get(entry.log_offset, entry.queue_offset)
+        if is_queued(entry.sys_flag) and number is not None:
+            queue = self._queue(MessageQueue(entry.topic, entry.queue_id), number, 1)
+            queue = MisnumberedQueue(queue) if entry.log_offset in wrong_numbers else queue
         return PendingRecord(
-            queue, entry.log_offset, entry.size, entry.queue_offset, entry.sys_flag, entry.stored_ms, entry.properties
+            queue,
+            entry.log_offset,
+            entry.size,
+            entry.queue_offset if number is None else number,
+            entry.sys_flag,
+            entry.stored_ms,
+            entry.properties,
         )
 
 

@@ -103,7 +103,7 @@ class MessageStore:
 
     def _begin_shared(self, file: CommittedFile) -> None:
         recovered = self._opened.recovered
-        uncommitted = [self._parts.raw.pending(entry) for entry in recovered.uncommitted]
+        uncommitted = [self._parts.raw.pending(each, recovered.wrong_numbers) for each in recovered.uncommitted]
         self._log.begin_shared(uncommitted, uncommitted[0].log_offset if uncommitted else recovered.end)
         self._flusher.restart.committed_file = file
 

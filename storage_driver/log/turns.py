@@ -46,8 +46,8 @@ class Turns:
         self._work.set()
 
     async def due(self, waiting: bool) -> None:
-        """Return once there is work, `waiting` if there is some already, and the budget has passed."""
-        if not waiting:
+        """Return once there is work, a cut or `waiting` if there is some already, and the budget has passed."""
+        if not waiting and self.cut is None:
             self._work = trio.Event()
             await self._work.wait()
         if self._budget_s:

@@ -82,6 +82,10 @@ class ConsumeQueue:
         else:
             self._waiting = bytearray(entries)
 
+    def take_back(self, queue_offset: int) -> None:
+        """Give out this number again: its record was taken out of the log."""
+        self.next_offset = min(self.next_offset, queue_offset)
+
     def waiting(self) -> bytes:
         """Return the entries from `written` to `visible`."""
         return bytes(self._waiting)
@@ -99,6 +103,25 @@ class ConsumeQueue:
             return None
         at = (queue_offset - self.written) * ENTRY_BYTES
         return bytes(self._waiting[at : at + count * ENTRY_BYTES])
+
+
+class MisnumberedQueue(ConsumeQueue):
+    """Stands for a queue that gets a hole in place of a record whose number is damaged; no reader meets the record."""
+
+    __slots__ = ("queue",)
+
+    def __init__(self, queue: ConsumeQueue) -> None:
+        super().__init__(queue.key, queue.topic_bytes)
+        self.queue, self.dropped = queue, True
+
+    def leave_hole(self, queue_offset: int) -> ConsumeQueue:
+        """Have the queue continue behind a number; return it."""
+        if not self.queue.dropped:
+            self.queue.skip_to(queue_offset + 1)
+        return self.queue
+
+    def take_back(self, queue_offset: int) -> None:
+        self.queue.take_back(queue_offset)
 
 
 class QueueFiles:

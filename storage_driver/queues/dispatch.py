@@ -6,7 +6,7 @@ from typing import Final
 import trio
 
 from storage_driver.named_tuple import NamedTuple
-from storage_driver.queues.consume_queue import ConsumeQueue
+from storage_driver.queues.consume_queue import ConsumeQueue, MisnumberedQueue
 from storage_driver.queues.pending import PendingRecord, PendingRun
 from storage_driver.record import (
     TRANSACTION_MASK,
@@ -80,6 +80,8 @@ class Dispatcher:
             queue, sys_flag, properties = record.queue, record.sys_flag, record.properties
             held += len(properties)
             if (sys_flag & TRANSACTION_MASK and not is_queued(sys_flag)) or queue.dropped:
+                if isinstance(queue, MisnumberedQueue):
+                    dirty[queue.key] = queue.leave_hole(record.queue_offset)
                 continue
             key = queue.key
             code = tags_code(key.topic, properties, record.stored_ms, delays_ms)

@@ -7,6 +7,7 @@ from storage_driver.queues.consume_queue import ConsumeQueue
 from storage_driver.record import DispatchEntry, MessageQueue
 from storage_driver.recovery.losses import MOST_RANGES, MOST_REASONS, Loss, Losses, counted, merged
 from storage_driver.recovery.lost_numbers import LostNumbers
+from storage_driver.recovery.odd_numbers import is_legal
 from storage_driver.recovery.witnesses import Witnesses
 
 
@@ -45,7 +46,7 @@ class Losing:
         fresh = [each for each in entries if not any(low <= each.log_offset < high for low, high in known)]
         fresh = fresh[:MOST_RANGES]
         ranges = merged((each.log_offset, each.log_offset + each.size) for each in fresh)
-        reasons = [f"number {each.queue_offset} at {each.log_offset} does not follow in its queue" for each in fresh]
+        reasons = [_why(each) for each in fresh]
         if fresh:
             damage = Loss(0, self._now_ms, ranges, reasons[:MOST_REASONS], {}, damaged=True)
             self._losses.note_damage(counted(damage, Counter(MessageQueue(*each[2:4]) for each in fresh)))
@@ -67,3 +68,9 @@ class Losing:
             self._loss = counted(self._loss, self.numbers.counts)
             self._losses.note(self._loss)
         return self._loss
+
+
+def _why(entry: DispatchEntry) -> str:
+    if not is_legal(MessageQueue(entry.topic, entry.queue_id)):
+        return f"topic {entry.topic!r}, queue {entry.queue_id} of the record at {entry.log_offset} cannot be its queue"
+    return f"number {entry.queue_offset} at {entry.log_offset} does not follow in its queue"

@@ -20,7 +20,7 @@ from storage_driver.record import (
 )
 from storage_driver.recovery.lost_numbers import LostNumbers
 from storage_driver.recovery.noted_queues import NotedQueues
-from storage_driver.recovery.odd_numbers import HeldRecord, OddNumbers, is_right
+from storage_driver.recovery.odd_numbers import HeldRecord, OddNumbers, is_legal, is_right, wrong_numbers
 from storage_driver.recovery.queue_ends import QueueEnds
 from storage_driver.recovery.recovered_files import RecoveredFiles
 
@@ -148,12 +148,12 @@ class QueueRecovery:
 
     def _take(self, entry: DispatchEntry, size: int, code: int) -> None:
         key = MessageQueue(entry.topic, entry.queue_id)
+        if not is_legal(key):
+            self.odd.wrong.append(entry)
+            return
         self._look_at(key)
         if key not in self.queues:
-            try:
-                self.queues[key] = ConsumeQueue(key, encode_topic(entry.topic))
-            except MessageIllegal:
-                return
+            self.queues[key] = ConsumeQueue(key, encode_topic(entry.topic))
             self._fresh.add(key)
         self._settle(key, entry.queue_offset)
         if key in self._broken:
@@ -244,6 +244,16 @@ class QueueRecovery:
             self._keep_numbering(queue, damaged)
             self.files.cut_behind(queue)
             queue.next_offset = queue.visible
+
+    def misnumbered(self, uncommitted: Sequence[DispatchEntry]) -> dict[int, int | None]:
+        """Return which records above what was committed of a shared log do not follow in their queues, by log offset.
+
+        With the number that each had, None where nobody knows it. Call after `finish`.
+        """
+        queued = [entry for entry in uncommitted if is_queued(entry.sys_flag)]
+        wrong = wrong_numbers(queued, {key: queue.visible for key, queue in self.queues.items()})
+        self.odd.wrong += [entry for entry in queued if entry.log_offset in wrong]
+        return wrong
 
     def _write_all(self) -> None:
         for queue in self.queues.values():

@@ -44,6 +44,7 @@ class Recovered(NamedTuple):
     verdict: RecoveryVerdict
     trusted: list[MessageQueue]  # queues whose files were not looked at
     uncommitted: list[DispatchEntry]  # records of a shared log above what it knew committed: in no queue
+    wrong_numbers: dict[int, int | None]  # of these, by log offset: their numbers are damaged; what they were, if known
 
 
 class Recovery:
@@ -100,6 +101,7 @@ class Recovery:
         end = self._scan(segments, start, queues)
         segments = [segment for segment in segments if segment.base <= end]
         queues.finish(end, [(damage.start, damage.end) for damage in verdict.quarantined])
+        wrong_numbers = queues.misnumbered(self._uncommitted)
         misnumbered = self._losing.misnumbered(queues.odd.wrong)
         verdict.reasons += misnumbered
         verdict.lost = self._losing.finish()
@@ -118,6 +120,7 @@ class Recovery:
             verdict,
             list(queues.noted.trusted),
             self._uncommitted,
+            wrong_numbers,
         )
 
     def _sync(self, queues: QueueRecovery) -> None:

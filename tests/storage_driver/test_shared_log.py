@@ -306,3 +306,50 @@ async def test_a_log_takes_messages_of_its_own_only_while_it_is_no_copy(tmp_path
         store.full = None
         with pytest.raises(Full, match="it follows again"):
             store.put(message(b"b"), own=True)
+
+
+@pytest.mark.parametrize("number", [-5, 0, 1, 1 << 20, 1 << 40, 1 << 60])
+@pytest.mark.parametrize("which", [2, 3, 4])
+async def test_a_damaged_number_above_what_is_committed_leaves_a_hole_once_it_is_committed(
+    tmp_path: Path, which: int, number: int
+) -> None:
+    config = small(tmp_path)._replace(shared=True)
+    async with open_store(config, now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        ends = put(store, b"a", b"b", b"c", b"d", b"e")
+        await until(lambda: store.synced == ends[-1])
+    with next((config.root / "commitlog").iterdir()).open("r+b") as file:
+        file.seek(ends[which - 1] + 20)
+        file.write(number.to_bytes(8, "big", signed=True))
+    left = [name for at, name in enumerate((b"a", b"b", b"c", b"d", b"e")) if at != which]
+    async with open_store(config, now_ms=Clock()) as store:
+        assert [loss.damaged for loss in store.losses.found] == [True]
+        store.share(lambda log_offset: None)
+        store.commit(ends[-1])
+        assert (store.committed, store.max_offset(QUEUE), await bodies(store)) == (ends[-1], 5, left)
+        await store.prove()
+    async with open_store(config, now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        [end] = put(store, b"f")
+        await until(lambda: store.synced == end)
+        store.commit(end)
+        assert (store.max_offset(QUEUE), await bodies(store)) == (6, [*left, b"f"])
+
+
+async def test_a_damaged_number_that_is_taken_back_is_given_out_again(tmp_path: Path) -> None:
+    config = small(tmp_path)._replace(shared=True)
+    async with open_store(config, now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        ends = put(store, b"a", b"b", b"c")
+        await until(lambda: store.synced == ends[-1])
+        last = store.read_log(ends[1], 4096, synced=True)
+    with next((config.root / "commitlog").iterdir()).open("r+b") as file:
+        file.seek(ends[1] + 20)
+        file.write((1 << 60).to_bytes(8, "big"))
+    async with open_store(config, now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        await store.truncate(ends[1], "a test")
+        assert store.append_raw(ends[1], last) == ends[2]
+        await until(lambda: store.synced == ends[2])
+        store.commit(ends[2])
+        assert await bodies(store) == [b"a", b"b", b"c"]

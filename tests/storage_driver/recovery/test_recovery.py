@@ -384,3 +384,23 @@ async def test_foreign_and_swapped_files_do_not_keep_the_store_from_serving(root
         assert store.verdict.verdict in ("salvaged", "repaired")
         placed = store.put(message(0))
         await store.wait_committed(placed.end)
+
+
+@pytest.mark.parametrize(("at_byte", "value"), [(1, b"\0"), (1, b"/"), (-5, b"\x80")])
+async def test_a_record_whose_queue_can_be_none_is_told_and_keeps_no_other_from_its_own(
+    root: Path, at_byte: int, value: bytes
+) -> None:
+    await write(root, 50)
+    for name in ("position", "queues.json", "queues.json.bak"):
+        (root / "rocketbox" / name).unlink(missing_ok=True)
+    raw = segment(root, 0).read_bytes()
+    topic = raw.find(b"\x01T\0", 5000)
+    head = raw.rfind(b"\xda\xa3\x20\xa7", 0, topic) - 4
+    scribble(segment(root, 0), topic + 1 if at_byte > 0 else head + 12, value)
+    for start in range(2):
+        async with open_store(config(root), now_ms=lambda: NOW) as store:
+            assert (store.topics(), len(await read_all(store))) == (["T"], 49)
+            assert store.losses.messages() == 0
+            assert [loss.messages for loss in store.losses.found] == [1]
+            assert start or store.verdict.verdict == "salvaged"
+            await store.prove()
