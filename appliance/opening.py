@@ -124,6 +124,8 @@ async def open_box_store(
         if reason is not None:
             log.error("event=read_only reason=%r", reason)
             store.seal(f"this box is read-only: {reason}")
+        for text in store.unreadable():
+            log.error("event=unreadable reason=%r next_step='rocketbox loss, rocketbox doctor'", text)
         yield store, disk, context._replace(supervision=supervision)
 
 

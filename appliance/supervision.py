@@ -254,6 +254,7 @@ def conditions_of_store(store: MessageStore, read_only: str | None = None, step:
         scrubbed_bytes=seen.scrubbed_bytes,
         unsaved=store.unsaved(),
         guessed=store.guessed(),
+        unreadable=store.unreadable(),
     )
     return store_conditions(facts)
 

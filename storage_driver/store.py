@@ -334,6 +334,10 @@ class MessageStore:
         files = {file.path: file for file in self._state_files if isinstance(file, StateFile)}
         return [path for path, file in files.items() if file.is_guessed()]
 
+    def unreadable(self) -> list[str]:
+        """Return which bytes of which files the disk did not give back, to the start or to who reads tables since."""
+        return self._opened.tables.told()
+
     async def prove(self) -> None:
         """Write and sync something small, so that an idle store can show that its disk works. Raises OSError."""
         async with self._flusher.guard:

@@ -48,6 +48,9 @@ def of_watchdog(reason: Reason) -> Condition:
     return Condition(BY_CODE[reason.code], reason.text, reason.next)
 
 
+MOST_NAMED = 3  # bad sectors in one sentence
+
+
 class StoreSeen(NamedTuple):
     """What the store says; `verdict` is that of the recovery at this start."""
 
@@ -61,6 +64,7 @@ class StoreSeen(NamedTuple):
     scrubbed_bytes: int = 0
     unsaved: Sequence[str] = ()
     guessed: Sequence[Path] = ()  # tables that were damaged at a start
+    unreadable: Sequence[str] = ()  # what the disk has not given back since the start
 
 
 def store_conditions(seen: StoreSeen) -> list[Condition]:
@@ -85,6 +89,11 @@ def store_conditions(seen: StoreSeen) -> list[Condition]:
             "wears out (D104); `rocketbox loss --acknowledge` ends this"
         )
         found.append(Condition("data_damaged", text, step, "scrub", seen.damaged_ranges))
+    if seen.unreadable:
+        more = f" and {len(seen.unreadable) - MOST_NAMED} more" if len(seen.unreadable) > MOST_NAMED else ""
+        text = f"bad sectors: {'; '.join(seen.unreadable[:MOST_NAMED])}{more}"
+        step = "`rocketbox loss` lists messages that were in them; see D104 of `rocketbox doctor`: the disk wears out"
+        found.append(Condition("data_damaged", text, step, "unreadable", len(seen.unreadable)))
     if seen.unsaved:
         text = f"changes are not saved and would be lost at a restart: {', '.join(seen.unsaved)}"
         step = "check permissions (ls -l, lsattr) and free space (df, df -i)"

@@ -91,7 +91,9 @@ class Shipper:
         while True:
             try:
                 await self.state.workers.in_thread(self.state.ledger.open)
-                self.state.repaired = Intervals(await self.state.workers.in_thread(self.state.source.damaged))
+                self.state.ledger.gaps.covered = Intervals(
+                    await self.state.workers.in_thread(self.state.source.damaged)
+                )
                 if self.state.ledger.switch_express(self.state.source.committed, self.state.config.express):
                     await self.state.workers.in_thread(self.state.ledger.save)
             except OSError as error:

@@ -15,7 +15,6 @@ from storage_driver.files.unreadable import only_unreadable
 from storage_driver.log.lineage import AloneRange, CutTold
 from storage_driver.recovery.verdict import RecoveryVerdict
 from uplink_spark.box.cutting.cutter import LogFile
-from uplink_spark.box.cutting.holes import Holes
 from uplink_spark.box.cutting.scan import scan_records
 from uplink_spark.box.figures import ShipperCounts, UplinkStatus, quota_left_s
 from uplink_spark.box.link.link_history import LinkHistory
@@ -31,7 +30,7 @@ from uplink_spark.wire.expiry import not_after
 from uplink_spark.wire.failpoints import Failpoint, no_failpoint
 from uplink_spark.wire.frames import MOST_CONDITIONS, MOST_TEXT, Status
 from uplink_spark.wire.identity import run_of, spans
-from uplink_spark.wire.intervals import Intervals, Range
+from uplink_spark.wire.intervals import Range
 
 log = logging.getLogger("uplink_spark.shipper")
 
@@ -87,8 +86,7 @@ class ShipperState:
         self.counts, self.link = ShipperCounts(), LinkHistory()
         self.metering = Metering(config, ledger, self.counts, now_ms=now_ms, clock_ok=clock_ok)
         self.progress, self.pace = Progress(), CutterPause()
-        self.wakes, self.workers, self.holes = Wakes(), Workers(), Holes()
-        self.repaired = Intervals()  # ranges that recoveries covered: nothing in them waits, reconcile declares them
+        self.wakes, self.workers = Wakes(), Workers()
         self.alarms: dict[str, str] = {}
         self.quota_bytes = 0  # 0: not known yet, or none
         self.health: Callable[[], tuple[str, list[str]]] = lambda: ("", [])  # state and sentences of the whole box
@@ -150,7 +148,7 @@ class ShipperState:
     def waiting(self) -> list[Range]:
         """What waits to be shipped, ascending."""
         holes = self.ledger.unshipped(self.source.first, self.source.committed)
-        return [part for hole in holes for part in self.repaired.missing(*hole)] if self.repaired else holes
+        return [part for hole in holes for part in self.ledger.gaps.covered.missing(*hole)]
 
     # Identity
 

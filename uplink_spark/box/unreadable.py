@@ -18,7 +18,9 @@ async def gives_up(state: ShipperState, hole: Hole, *, express: bool) -> bool:
     """
     ledger, span = state.ledger, (hole.start, hole.end)
     parts = ledger.gaps.synced.missing(*span) if express else ledger.unshipped(*span)
-    if parts and (state.source.failure is not None or not state.holes.is_sure(hole, trio.current_time())):
+    if parts and (
+        state.source.failure is not None or not ledger.gaps.doubtful.is_lost(hole.start, trio.current_time())
+    ):
         return False
     for part in parts:
         gap = await state.workers.in_thread(make_gap, state, *part, (CLASS, REASON))

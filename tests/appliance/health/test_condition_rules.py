@@ -51,6 +51,11 @@ class Link:
             "data_damaged:scrub",
             "2 damaged ranges in the log; the scrub has read 3.0 GiB since the start; 2 messages cannot be read",
         ),
+        (
+            store_conditions(StoreSeen(unreadable=["config/a.json: x", "b", "c", "d"])),
+            "data_damaged:unreadable",
+            "bad sectors: config/a.json: x; b; c and 1 more",
+        ),
         (store_conditions(StoreSeen(unsaved=["a: full", "b: full"])), "tables_unsaved", "a: full, b: full"),
         (
             store_conditions(StoreSeen(guessed=[Path("/d/config/topics.json")])),

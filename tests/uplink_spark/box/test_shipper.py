@@ -137,7 +137,7 @@ async def test_what_a_recovery_skipped_behind_a_log_that_lost_its_end_does_not_w
         await store.prove()
     os.truncate(tmp_path / "store/commitlog" / f"{5 * MIB:020d}", left)
     async with box(tmp_path / "store", port) as (store, uplink):
-        await until(lambda: bool(uplink.shipper.state.repaired))
+        await until(lambda: bool(uplink.shipper.state.ledger.gaps.covered))
         assert (store.end, uplink.statistics().unshipped_bytes) == (10 * MIB, 0)
         await fill(store, 10)
         assert (

@@ -11,6 +11,7 @@ from storage_driver.files import unreadable as sectors
 from storage_driver.store import MessageStore, open_store
 from tests.bad_disk import BLOCK, BadDisk
 from uplink_spark.box.cutting import holes
+from uplink_spark.box.receipts import doubtful
 from uplink_spark.box.shipper import Uplink
 from uplink_spark.testing import landed_entries, landed_log
 from uplink_spark.testing_site import MIB, box, fill, gateway, message, store_config, until
@@ -21,7 +22,7 @@ SIZE = 1000 + 91 + len("T") + len("KEYS\x01k")
 
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holes, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(doubtful, "PATIENCE_S", 0.0)
     monkeypatch.setattr(holes, "AGAIN_S", 0.01)
     monkeypatch.setattr(sectors, "PAUSE_S", 0.0)
 
@@ -76,7 +77,7 @@ async def test_what_is_readable_lands_on_both_sides_of_a_bad_sector_and_the_hole
 async def test_nothing_is_given_up_at_once_nor_on_a_disk_that_gives_back_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holes, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(doubtful, "PATIENCE_S", 60.0)
     root, landing, disk = tmp_path / "store", tmp_path / "landing", BadDisk()
     async with gateway(landing) as port, box(root, port, disk=disk) as (store, uplink):
         store.put(message(0))
@@ -88,7 +89,7 @@ async def test_nothing_is_given_up_at_once_nor_on_a_disk_that_gives_back_nothing
         uplink.shipper.state.set_paused(False)
         await trio.sleep(0.5)
         assert uplink.statistics().unshipped_bytes > 3000
-        monkeypatch.setattr(holes, "PATIENCE_S", 0.0)
+        monkeypatch.setattr(doubtful, "PATIENCE_S", 0.0)
         disk.gone = True
         await trio.sleep(0.5)
         assert uplink.shipper.state.ledger.gaps.log.gaps == []

@@ -1,8 +1,4 @@
-"""Ranges of the log that the disk does not give back: what is readable before and behind them is shipped.
-
-A disk that is gone fails every read, so no range is given up at once: it has to fail again after a while, and something
-else has to be readable. Bad sectors come in crowds: what fails soon after that is given up at once.
-"""
+"""Ranges of the log that the disk does not give back: what is readable before and behind them is shipped."""
 
 from __future__ import annotations
 
@@ -12,9 +8,7 @@ from storage_driver.files.unreadable import BLOCK, only_unreadable
 from uplink_spark.box.cutting.cutter import CutOrder, ReadLog, Taken, next_record, readable_end, take_piece
 from uplink_spark.wire.batch import MAX_RAW_BYTES
 
-PATIENCE_S, AGAIN_S = 10.0, 5.0  # from the first failed read to the one that counts; to the next try
-FORGOTTEN_S = 120.0  # without another one the first failed read says nothing
-MOST_KNOWN = 1000  # ranges that failed and are not given up
+AGAIN_S = 5.0  # to the next try
 _STEP = 16 * BLOCK  # bytes that are read at once
 
 
@@ -95,24 +89,3 @@ def _is_readable_before(read: ReadLog, start: int) -> bool:
         except OSError as exc:
             only_unreadable(exc)
     return False
-
-
-class Holes:
-    """When holes were met first; of one store."""
-
-    def __init__(self) -> None:
-        self._failed: dict[int, tuple[float, float]] = {}  # start -> first and last time
-        self._gave_up_at = -FORGOTTEN_S
-
-    def is_sure(self, hole: Hole, now: float) -> bool:
-        """Note a failed read; return whether the hole is given up now."""
-        first, last = self._failed.pop(hole.start, (now, now))
-        if now - last > FORGOTTEN_S:
-            first = now
-        if now - first >= PATIENCE_S or now - self._gave_up_at < FORGOTTEN_S:
-            self._gave_up_at = now
-            return True
-        self._failed[hole.start] = first, now
-        if len(self._failed) > MOST_KNOWN:
-            del self._failed[next(iter(self._failed))]
-        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from uplink_spark.box.receipts.doubtful import DoubtfulRanges
 from uplink_spark.box.receipts.gaps import KEPT_GAPS, Gap, GapLog
 from uplink_spark.wire.intervals import Intervals
 
@@ -15,6 +16,8 @@ class DeclaredGaps:
         self.log = GapLog(path)
         self.delivered: set[tuple[int, int]] = set()  # gap ids
         self.synced = Intervals()
+        self.covered = Intervals()  # by recoveries: nothing there waits to be shipped, a reconcile declares it
+        self.doubtful = DoubtfulRanges()
 
     def open(self) -> None:
         """Read the gap log, once it is known which gaps were delivered. Blocks. Raises OSError."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from uplink_spark.box.cutting.cutter import CutOrder, Taken
-from uplink_spark.box.cutting.holes import AGAIN_S, FORGOTTEN_S, PATIENCE_S, Hole, Holes, find_hole, take_around
+from uplink_spark.box.cutting.holes import Hole, find_hole, take_around
 from uplink_spark.testing import SOURCE, MadeRecord, encode_log
 
 BLOCK, MIB = 4096, 1 << 20
@@ -89,13 +89,3 @@ def test_where_nothing_can_be_read_the_error_goes_on() -> None:
     read.gone = True
     with pytest.raises(OSError, match="Input"):
         take_around(read, order(50 * SIZE, 100 * SIZE))
-
-
-def test_a_hole_is_sure_after_a_while_and_the_next_ones_at_once() -> None:
-    holes = Holes()
-    assert not holes.is_sure(Hole(5, 9), 1000.0)
-    assert not holes.is_sure(Hole(5, 9), 1000.0 + AGAIN_S)
-    assert holes.is_sure(Hole(5, 9), 1000.0 + PATIENCE_S)
-    assert holes.is_sure(Hole(50, 90), 1001.0 + PATIENCE_S)
-    assert not holes.is_sure(Hole(500, 900), 1001.0 + PATIENCE_S + FORGOTTEN_S)
-    assert not holes.is_sure(Hole(500, 900), 1002.0 + PATIENCE_S + 2 * FORGOTTEN_S), "the first one is forgotten"
