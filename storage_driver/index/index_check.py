@@ -7,17 +7,9 @@ from pathlib import Path
 
 from storage_driver.files.checkpoint import CheckpointValues
 from storage_driver.files.disk import Disk
-from storage_driver.index.index_file import (
-    BLOCK_SLOTS,
-    HEADER,
-    SEARCH_UNITS,
-    UNIT,
-    UNKNOWN,
-    IndexFile,
-    IndexSize,
-    list_index,
-)
+from storage_driver.index.index_file import SEARCH_UNITS, UNIT, IndexFile, IndexSize, list_index
 from storage_driver.index.index_keys import key_hash
+from storage_driver.index.index_slots import BLOCK_SLOTS, HEADER, UNKNOWN
 from storage_driver.log.scan import is_filler
 from storage_driver.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK, DispatchEntry, index_keys
 

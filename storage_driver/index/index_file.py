@@ -3,33 +3,26 @@
 Everything here can be rebuilt from the log. Slots and units are read and written in place, never mapped.
 """
 
-import sys
 import time
-from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct, pack
 from typing import Final
 
 from storage_driver.files.disk import Disk, DiskFile, FileFacts, make_fixed
+from storage_driver.files.unreadable import unreadable_in
 from storage_driver.index.index_keys import IndexKeys, key_hash
+from storage_driver.index.index_slots import BLOCK_BITS, HEADER, UNKNOWN, KeptSlots, Slots, slot_in
 from storage_driver.named_tuple import NamedTuple
 
-HEADER: Final = Struct(">qqqqii")
 UNIT: Final = Struct(">iqii")
-_SLOT: Final = Struct(">i")
+_ZERO_UNIT: Final = bytes(UNIT.size)
 SLOTS, UNITS = 5_000_000, 20_000_000
 MOST_FOUND: Final = 64
-UNKNOWN: Final = (
-    -1
-)  # in a unit: older ones of its slot cannot be reached through it; Apache takes it for the end of the chain
 SEARCH_UNITS: Final = 50_000
 MOST_SECONDS: Final = 0x7FFFFFFF
 YIELD_EVERY, YIELD_S = 512, 0.0003  # keys between yields: without any p99 of sends is 5 ms worse
-BLOCK_BITS: Final = 14
-BLOCK_SLOTS: Final = 1 << BLOCK_BITS  # that are read and written together, unless there are few keys
 SPARSE: Final = 8  # below 8 keys a block each slot is read and written by itself
-SWAPPED: Final = sys.byteorder == "little"  # the files are big-endian
 
 
 class IndexSize(NamedTuple):
@@ -44,100 +37,12 @@ class IndexSize(NamedTuple):
         return HEADER.size + 4 * self.slots + 20 * self.units
 
 
-class _Slots:
-    """The slots of one file during a round, in which values become units; each is read and written by itself."""
-
-    def __init__(self, file: DiskFile, total: int) -> None:
-        self._file, self._total = file, total
-        self._first = 0
-        self._values: Sequence[int] = ()
-        self._known: dict[int, int] = {}
-
-    def begin(self, values: Sequence[int], first: int) -> None:
-        """Begin a round, in which these values become the units from `first` on."""
-        self._values, self._first = values, first
-
-    def put(self, begin: int, end: int) -> list[int]:
-        """Make units of values[begin:end], each the newest of its slot; return which was so before, 0 for none.
-
-        UNKNOWN where a power cut took it. Raises OSError.
-        """
-        befores: list[int] = []
-        for number, value in enumerate(self._values[begin:end], self._first + begin):
-            slot = value % self._total
-            found = self._known.get(slot)
-            if found is None:
-                found = _SLOT.unpack(self._file.read(4, HEADER.size + 4 * slot).ljust(4, b"\0"))[0]
-            befores.append(self._before(found, number, slot))
-            self._known[slot] = number
-        return befores
-
-    def _before(self, found: int, number: int, slot: int) -> int:
-        """Return what a unit may say was before it: an older unit, or one that this round put into the slot."""
-        if 0 <= found < self._first:
-            return found
-        mine = self._first <= found < number and self._values[found - self._first] % self._total == slot
-        return found if mine else UNKNOWN
-
-    def write(self) -> None:
-        """Write what changed. Raises OSError."""
-        for slot, number in self._known.items():
-            self._file.write([_SLOT.pack(number)], HEADER.size + 4 * slot)
-
-
-class _KeptSlots(_Slots):
-    """The same for many keys: read and written in blocks, and blocks that were read stay in memory, 20 MB."""
-
-    def __init__(self, file: DiskFile, total: int) -> None:
-        super().__init__(file, total)
-        self._newest = array("i", (0,)) * total
-        self._read: set[int] = set()  # blocks
-        self._changed: set[int] = set()
-
-    def put(self, begin: int, end: int) -> list[int]:
-        newest, total, number = self._newest, self._total, self._first + begin
-        slots = [value % total for value in self._values[begin:end]]
-        blocks = {slot >> BLOCK_BITS for slot in slots}
-        for block in blocks - self._read:
-            self._read_in(block)
-        self._changed |= blocks
-        befores: list[int] = []
-        for at, slot in enumerate(slots, number):
-            befores.append(newest[slot])
-            newest[slot] = at
-        if min(befores) < 0 or max(befores) >= self._first:
-            rows = zip(befores, range(number, number + len(slots)), slots, strict=True)
-            befores = [self._before(*row) for row in rows]
-        return befores
-
-    def _read_in(self, block: int) -> None:
-        start, stop = self._bounds(block)
-        raw = self._file.read(4 * (stop - start), HEADER.size + 4 * start)
-        slots = array("i", raw.ljust(4 * (stop - start), b"\0"))
-        if SWAPPED:
-            slots.byteswap()
-        self._newest[start:stop] = slots
-        self._read.add(block)
-
-    def write(self) -> None:
-        for block in sorted(self._changed):  # a write of 64 KiB costs as much as ten of 4 bytes
-            start, stop = self._bounds(block)
-            slots = self._newest[start:stop]
-            if SWAPPED:
-                slots.byteswap()
-            self._file.write([slots.tobytes()], HEADER.size + 4 * start)
-        self._changed = set()
-
-    def _bounds(self, block: int) -> tuple[int, int]:
-        return block << BLOCK_BITS, min((block + 1) << BLOCK_BITS, self._total)
-
-
 class IndexFile:
     """One index file; the header is kept in memory and written after the entries it counts."""
 
     def __init__(self, file: DiskFile, path: Path, size: IndexSize) -> None:
         self.path, self.size, self.file = path, size, file
-        self._slots: _KeptSlots | None = None  # nothing of a round that failed may stay
+        self._slots: KeptSlots | None = None  # nothing of a round that failed may stay
         raw = file.read(HEADER.size, 0).ljust(HEADER.size, b"\0")
         self.begin_ms: int
         self.end_ms: int
@@ -156,6 +61,8 @@ class IndexFile:
     @property
     def damage(self) -> str | None:
         """Return why this header is impossible, None if it is possible."""
+        if unreadable_in(self.file, 0, HEADER.size):
+            return f"{self.path.name}: the disk does not give back its header"
         if self.count > self.size.units or not 0 <= self.used_slots <= self.size.slots:
             return f"{self.path.name}: {self.count} entries, {self.used_slots} slots"
         if self.count > 1 and not 0 <= self.begin_offset <= self.end_offset:
@@ -185,17 +92,17 @@ class IndexFile:
             units.append(pack(">" + "iqii" * len(befores), *columns))
         self.file.write([b"".join(units)], HEADER.size + 4 * self.size.slots + UNIT.size * first)
         slots.write()
-        self._slots = slots if isinstance(slots, _KeptSlots) and not self.full else None
+        self._slots = slots if isinstance(slots, KeptSlots) and not self.full else None
         self.count = first + count
         self.end_offset, self.end_ms = log_offsets[count - 1], times[count - 1]
         self.used_slots = min(used_slots, self.size.slots)
         self.write_header()
         return count
 
-    def _slots_for(self, count: int) -> _Slots:
+    def _slots_for(self, count: int) -> Slots:
         if count < SPARSE * (self.size.slots >> BLOCK_BITS):
-            return _Slots(self.file, self.size.slots)
-        return self._slots or _KeptSlots(self.file, self.size.slots)
+            return Slots(self.file, self.size.slots)
+        return self._slots or KeptSlots(self.file, self.size.slots)
 
     def rest(self) -> None:
         """Keep no slots in memory: few keys come, or none."""
@@ -236,14 +143,16 @@ class IndexFile:
             return []
         value = key_hash(text)
         found: list[int] = []
-        raw = self.file.read(4, HEADER.size + 4 * (value % self.size.slots))
-        number = _SLOT.unpack(raw)[0] if len(raw) == 4 else 0
+        number = slot_in(self.file, value % self.size.slots)
         if not 0 <= number < self.count:
             return self._search(value, self.count, most, begin_ms, end_ms)  # its newest unit was lost
         while 0 < number < self.count and len(found) < most:
-            raw = self.file.read(UNIT.size, HEADER.size + 4 * self.size.slots + UNIT.size * number)
+            at = HEADER.size + 4 * self.size.slots + UNIT.size * number
+            raw = self.file.read(UNIT.size, at)
             if len(raw) < UNIT.size:
                 break
+            if raw == _ZERO_UNIT:  # the disk lost it, or did not give it back
+                return found + self._search(value, number, most - len(found), begin_ms, end_ms)
             unit_hash, log_offset, seconds, before = UNIT.unpack(raw)
             stored_ms = self.begin_ms + seconds * 1000
             if seconds < 0 or stored_ms + 999 < begin_ms:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from storage_driver.files.checkpoint import CheckpointValues
 from storage_driver.files.disk import Disk
-from storage_driver.index.index_file import HEADER, UNIT, IndexSize, list_index
+from storage_driver.index.index_file import UNIT, IndexSize, list_index
+from storage_driver.index.index_slots import HEADER
 from storage_driver.log.scan import Bad, Blank, walk, why_unreadable
 from storage_driver.log.segment import Segment
 from storage_driver.queues.queue_table import QueueTable

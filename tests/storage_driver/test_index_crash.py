@@ -6,8 +6,9 @@ from collections import Counter
 import pytest
 
 from storage_driver.config import StoreConfig
-from storage_driver.index.index_file import HEADER, UNIT, IndexSize
+from storage_driver.index.index_file import UNIT, IndexSize
 from storage_driver.index.index_keys import key_hash
+from storage_driver.index.index_slots import HEADER
 from storage_driver.record import Message, encode_properties, index_keys
 from storage_driver.store import open_store
 from storage_driver.testing import MemoryDisk

@@ -6,7 +6,8 @@ import pytest
 
 from storage_driver import fsck
 from storage_driver.config import StoreConfig
-from storage_driver.index.index_file import HEADER, UNIT, IndexSize
+from storage_driver.index.index_file import UNIT, IndexSize
+from storage_driver.index.index_slots import HEADER
 from storage_driver.record import Message, encode_host, encode_properties
 from storage_driver.store import open_store
 

@@ -6,11 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from storage_driver.files import unreadable
 from storage_driver.files.disk import RealDisk
-from storage_driver.index.index_file import HEADER, Index, IndexFile, IndexSize
+from storage_driver.files.unreadable import ZeroingDisk
+from storage_driver.index.index_file import Index, IndexFile, IndexSize
 from storage_driver.index.index_keys import IndexKeys, key_hash, key_hashes
+from storage_driver.index.index_slots import HEADER
 from storage_driver.record import decode_record
 from storage_driver.testing import V2, MemoryDisk
+from tests.bad_disk import BadDisk
 
 T0 = 1700000000456
 
@@ -167,3 +171,34 @@ def test_after_a_power_cut_every_key_is_found_again(pick: random.Random, before:
     for number in range(min(40, len(keys))):
         expected = [log_offset for value, log_offset, _ in keys if value == key_hash(f"T#{number}")]
         assert left.find(f"T#{number}", 64, 0, 1 << 60) == expected
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_a_key_is_found_and_more_are_added_where_a_block_of_the_file_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    """Slots and units: what was in the block is looked for without them, or is gone alone."""
+    monkeypatch.setattr(unreadable, "PAUSE_S", 0.0)
+    bad, size = BadDisk(), IndexSize(3000, 4000)
+    index = Index(ZeroingDisk(bad, tmp_path), tmp_path, size)
+    index.add(IndexKeys.of([(key_hash(f"T#k{i}"), i, T0 + i) for i in range(1000)]), T0)
+    index.sync()
+    (path,) = (tmp_path / "index").iterdir()
+    (tmp_path / "abort").write_bytes(b"readable")
+    bad.bad[f"index/{path.name}"] = [(4096 * block, 4096 * (block + 1))]
+    again = Index(ZeroingDisk(bad, tmp_path), tmp_path, size)
+    again.load(tmp_path / "aside")
+    if not block:
+        assert (len(again.dropped), again.files) == (1, [])
+        return
+    in_block = {n for n in range(1, 1001) if _touches(HEADER.size + 4 * size.slots + 20 * n, 20, block)}
+    for count in (1000, 1300):  # few keys read slot by slot, many in blocks
+        found = {i for i in range(count) if again.find(f"T#k{i}", 9, 0, 1 << 60) == [i]}
+        assert {number for number in range(1, 1001) if number - 1 not in found} <= in_block
+        assert set(range(1000, count)) <= found
+        again.add(IndexKeys.of([(key_hash(f"T#k{i}"), i, T0 + i) for i in range(count, count + 300)]), T0)
+    assert again.find("T#k1599", 9, 0, 1 << 60) == [1599]
+
+
+def _touches(at: int, count: int, block: int) -> bool:
+    return at < 4096 * (block + 1) and 4096 * block < at + count
