@@ -16,6 +16,7 @@ from storage_driver.errors import StorageError, StoreRefused
 from storage_driver.files.checkpoint import PositionFile
 from storage_driver.files.disk import Disk, RealDisk, data_pieces
 from storage_driver.files.state_file import damaged_tables
+from storage_driver.files.unreadable import ZeroingDisk
 from storage_driver.index.index_check import IndexCheck
 from storage_driver.index.index_file import IndexSize
 from storage_driver.log.scan import Bad, Blank, is_filler, next_good, walk
@@ -142,7 +143,7 @@ def _note_tail(segment: Segment, bad: Bad, report: Report) -> None:
 
 def check(root: Path, *, progress: Progress = lambda done, total: None, index_size: IndexSize | None = None) -> Report:
     """Check log, queues, index and tables of a folder, changing nothing. Raises StoreRefused, OSError."""
-    disk, report = RealDisk(), Report()
+    disk, report = ZeroingDisk(RealDisk(), root), Report()
     if not disk.list(root):
         raise StoreRefused(f"{root} does not contain a store")
     segments = open_segments(disk, root, report)
@@ -173,6 +174,8 @@ def check(root: Path, *, progress: Progress = lambda done, total: None, index_si
             report.note(
                 f"rocketbox/{name} is missing (as after a restore, or from Apache's broker; a start creates it)"
             )
+    for text in disk.told():
+        report.note(text)
     return report
 
 
@@ -271,7 +274,7 @@ def salvage(root: Path, out: Path, *, progress: Progress = lambda done, total: N
     Order, queues, times and numbers of the messages stay, what was lost becomes a hole; log offsets are new, so the
     copy begins a new epoch.
     """
-    disk, report = RealDisk(), Report(log_only=True)
+    disk, report = ZeroingDisk(RealDisk(), root), Report(log_only=True)
     if disk.list(out):
         raise StoreRefused(f"{out} is not empty: name a new or an empty folder")
     segments = open_segments(disk, root, report)
@@ -284,6 +287,8 @@ def salvage(root: Path, out: Path, *, progress: Progress = lambda done, total: N
             raw = segment.file.read(entry.size, entry.log_offset - segment.base)
             writer.add(decode_record(raw))
     writer.finish()
+    for text in disk.told():
+        report.note(text)
     return report
 
 

@@ -7,6 +7,7 @@ import pytest
 from storage_driver import fsck
 from storage_driver.config import StoreConfig
 from storage_driver.errors import StoreRefused
+from storage_driver.files import unreadable
 from storage_driver.queues.consume_queue import ENTRY_BYTES
 from storage_driver.record import (
     SCHEDULE_TOPIC,
@@ -17,6 +18,7 @@ from storage_driver.record import (
     encode_properties,
 )
 from storage_driver.store import MessageStore, open_store
+from tests.bad_disk import BadDisk
 
 HOST = encode_host("127.0.0.1", 10911)
 SEGMENT = 128 * 1024
@@ -94,6 +96,27 @@ async def test_damage_is_named_and_intact_messages_are_salvaged(
         assert store.max_offset(MessageQueue("T", 0)) == 150
     with pytest.raises(StoreRefused, match="not empty"):
         fsck.salvage(root, out)
+
+
+@pytest.mark.slow
+async def test_what_a_bad_disk_gives_back_is_checked_and_salvaged(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store(config(root), now_ms=lambda: 5) as store:
+        places = await fill(store, range(300))
+    disk = BadDisk()
+    disk.bad[f"commitlog/{0:020d}"] = [(20_000, 20_001)]
+    disk.bad["config/topics.json"] = disk.bad["rocketbox/position"] = [(0, 10)]
+    monkeypatch.setattr(fsck, "RealDisk", lambda: disk)
+    monkeypatch.setattr(unreadable, "PAUSE_S", 0.0)
+    assert fsck.main([str(root)]) == 1
+    text = capsys.readouterr().out
+    assert f"commitlog/{0:020d}: the disk does not give back bytes 16384 to 20480" in text
+    assert "rocketbox/position: the disk does not give back" in text
+    assert fsck.main([str(root), "--salvage", str(tmp_path / "out")]) == 1
+    left = [i for i, at in enumerate(places) if at >= 20480 or places[i + 1] <= 16384]
+    assert await numbers_in(tmp_path / "out") == left
+    assert 290 < len(left) < 297
 
 
 @pytest.mark.slow
