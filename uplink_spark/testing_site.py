@@ -11,7 +11,6 @@ from pathlib import Path
 import trio
 
 from storage_driver.errors import Busy
-from storage_driver.files.disk import Disk
 from storage_driver.log.clock import wall_ms
 from storage_driver.record import Message, encode_host
 from storage_driver.store import MessageStore, StoreConfig, open_store
@@ -73,11 +72,9 @@ async def gateway(landing: Path, port: int = 0, linger_ms: int = 20, **settings:
 
 
 @asynccontextmanager
-async def box(
-    root: Path, port: int, *, disk: Disk | None = None, **settings: object
-) -> AsyncIterator[tuple[MessageStore, Uplink]]:
+async def box(root: Path, port: int, **settings: object) -> AsyncIterator[tuple[MessageStore, Uplink]]:
     config = UplinkConfig(gateway=f"127.0.0.1:{port}", box="box-17", max_delay_s=0.05)
-    async with open_store(store_config(root), now_ms=wall_ms, disk=disk) as store:
+    async with open_store(store_config(root), now_ms=wall_ms) as store:
         uplink = make_uplink(store, replace(config, **settings), root, clock_ok=lambda: True)  # type: ignore[arg-type]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(uplink.run)

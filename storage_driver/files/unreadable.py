@@ -191,7 +191,7 @@ class ZeroingDisk:
     def told(self) -> list[str]:
         """Return which bytes of which files could not be read; they may have been written over since."""
         return [
-            f"{path.parent.name}/{path.name}: the disk does not give back bytes {low * BLOCK} to {high * BLOCK}"
+            f"{path.relative_to(self._root)}: the disk does not give back bytes {low * BLOCK} to {high * BLOCK}"
             for path, blocks in sorted(self._ever.items())
             for low, high in _runs(sorted(blocks))
         ]

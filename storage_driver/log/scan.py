@@ -70,11 +70,11 @@ def walk(segment: Segment, at: int, *, check_crc: bool = True) -> Iterator[Dispa
         try:
             entry = parse_record(data, i, at, check_crc=check_crc)
         except RecordDamaged as exc:
-            reason = why_unreadable(segment, at, at + (size if 0 < size <= left else 1)) or exc.reason
-            yield Bad(at, reason, _without_crc(segment, data, i, at))
+            unread = why_unreadable(segment, at, at + (size if 0 < size <= left else 1))
+            yield Bad(at, unread or exc.reason, _without_crc(segment, data, i, at))
             return
-        if (reason := why_unreadable(segment, at, at + entry.size)) is not None:  # no checksum covers all of it
-            yield Bad(at, reason, _without_crc(segment, data, i, at))
+        if (unread := why_unreadable(segment, at, at + entry.size)) is not None:  # no checksum covers all of it
+            yield Bad(at, unread, _without_crc(segment, data, i, at))
             return
         yield entry
         at += entry.size

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
 
 from storage_driver.files import unreadable as sectors
+from storage_driver.log.clock import wall_ms
 from storage_driver.store import MessageStore, open_store
 from tests.bad_disk import BLOCK, BadDisk
 from uplink_spark.box.cutting import holes
 from uplink_spark.box.receipts import doubtful
-from uplink_spark.box.shipper import Uplink
+from uplink_spark.box.shipper import Uplink, make_uplink
+from uplink_spark.config import UplinkConfig
 from uplink_spark.testing import landed_entries, landed_log
-from uplink_spark.testing_site import MIB, box, fill, gateway, message, store_config, until
+from uplink_spark.testing_site import MIB, fill, gateway, message, store_config, until
 from uplink_spark.wire.intervals import Intervals
 
 SIZE = 1000 + 91 + len("T") + len("KEYS\x01k")
@@ -25,6 +29,19 @@ def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doubtful, "PATIENCE_S", 0.0)
     monkeypatch.setattr(holes, "AGAIN_S", 0.01)
     monkeypatch.setattr(sectors, "PAUSE_S", 0.0)
+
+
+@asynccontextmanager
+async def box(
+    root: Path, port: int, *, disk: BadDisk, express: tuple[str, ...] = ()
+) -> AsyncIterator[tuple[MessageStore, Uplink]]:
+    config = UplinkConfig(gateway=f"127.0.0.1:{port}", box="box-17", max_delay_s=0.05, express=express)
+    async with open_store(store_config(root), now_ms=wall_ms, disk=disk) as store:
+        uplink = make_uplink(store, config, root, clock_ok=lambda: True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(uplink.run)
+            yield store, uplink
+            nursery.cancel_scope.cancel()
 
 
 def settled(store: MessageStore, uplink: Uplink) -> bool:
