@@ -6,6 +6,7 @@ from typing import Any
 from zlib import crc32
 
 from storage_driver.files.disk import Disk, DiskFile
+from storage_driver.files.unreadable import unreadable_in
 from storage_driver.named_tuple import NamedTuple
 
 _POSITION = Struct(">8sqqqqq16sI")
@@ -34,20 +35,23 @@ class SlotFile:
     def __init__(self, disk: Disk, path: Path, layout: Struct, magic: bytes) -> None:
         self._disk, self._path, self._layout, self._magic = disk, path, layout, magic
         self.damage: str | None = None  # why not all that was found could be used
+        self.unreadable = False  # a slot could not be read: it may be the newer one
         self._file: DiskFile | None = None
         self._sequence = 0
 
     def load_values(self) -> tuple[Any, ...] | None:
         """Return the newest intact values, None when there are none."""
         try:
-            data = self._disk.open(self._path, read_only=True).read(8192, 0)
+            file = self._disk.open(self._path, read_only=True)
+            data = file.read(8192, 0)
         except FileNotFoundError:
             return None
         newest, size = None, self._layout.size
         for at in _SLOT_AT:
             raw = data[at : at + size]
             if len(raw) < size or crc32(raw[:-4]) != int.from_bytes(raw[-4:], "big") or raw[:8] != self._magic:
-                if raw.strip(b"\0") or len(raw) < size:
+                self.unreadable |= bool(unreadable_in(file, at, at + size))
+                if raw.strip(b"\0") or len(raw) < size or self.unreadable:
                     self.damage = f"{self._path.name}: the slot at {at} is damaged"
                 continue
             _, sequence, *values, _ = self._layout.unpack(raw)
@@ -123,10 +127,17 @@ class CommittedFile(OffsetFile):
 
 
 class FirstFile(OffsetFile):
-    """`rocketbox/first`: below it the log's files were deleted on purpose, so that one that was removed is missed."""
+    """`rocketbox/first`: below it the log's files were deleted on purpose, so that one that was removed is missed.
+
+    Nothing is missed where a slot cannot be read: the other one may be from before a deletion.
+    """
 
     def __init__(self, disk: Disk, root: Path) -> None:
         super().__init__(disk, root / "rocketbox" / "first", b"RBXFST1\n")
+
+    def load(self) -> int | None:
+        found = super().load()
+        return None if self.unreadable else found
 
 
 class Times(NamedTuple):

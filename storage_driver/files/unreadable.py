@@ -7,7 +7,7 @@ came from the disk itself. A disk that is gone fails every read, so nothing is t
 import errno
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,7 @@ from storage_driver.files.disk import Disk, DiskFile, FileFacts, FileLock, RealD
 
 BLOCK: Final = 4096  # bytes; the page cache reads no less
 TRIES, PAUSE_S = 3, 1.0  # of the first block; bad sectors come in crowds, so that others are read twice at once
-_FOLDERS: Final = ("rocketbox", "commitlog", "config", "index")  # where a start finds something to read
+_FOLDERS: Final = ("", "rocketbox", "commitlog", "config", "index")  # where a start finds something to read
 
 
 def only_unreadable(exc: OSError) -> None:
@@ -223,22 +223,20 @@ class ZeroingDisk:
                 return file.read(end - start, start)
             except OSError as exc:
                 only_unreadable(exc)
-        if not self._gives(file):
+        if not self._gives():
             raise error
         self._sure = True
         return None
 
-    def _gives(self, failed: DiskFile) -> bool:
+    def _gives(self) -> bool:
         """Tell whether the disk gives back anything: what was read last, else the beginning of some file."""
         if self._gave is not None and _comes(*self._gave):
             return True
-        for folder in (self._root, *(self._root / name for name in _FOLDERS)):
-            for facts in self._below.list(folder):
-                if facts.size and not facts.is_folder and not facts.odd:
-                    file = self._below.open(folder / facts.name, read_only=True)
-                    if _comes(file, 0):
-                        return True
-        return False
+        paths = [self._root / name / facts.name for name in _FOLDERS for facts in self._files(self._root / name)]
+        return any(_comes(self._below.open(path, read_only=True), 0) for path in paths)
+
+    def _files(self, folder: Path) -> Iterator[FileFacts]:
+        return (facts for facts in self._below.list(folder) if facts.size and not facts.is_folder and not facts.odd)
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> DiskFile:
         return ZeroingFile(self, self._below.open(path, create=create, read_only=read_only), path)

@@ -1,6 +1,6 @@
 """Key → log offsets, in RocketMQ's index files: header 40 bytes, hash slots i32, units of 20 bytes.
 
-Everything here can be rebuilt from the log. Slots and units are read and written in place, never mapped.
+Everything here can be rebuilt from the log. HashSlots and units are read and written in place, never mapped.
 """
 
 import time
@@ -12,7 +12,7 @@ from typing import Final
 from storage_driver.files.disk import Disk, DiskFile, FileFacts, make_fixed
 from storage_driver.files.unreadable import unreadable_in
 from storage_driver.index.index_keys import IndexKeys, key_hash
-from storage_driver.index.index_slots import BLOCK_BITS, HEADER, UNKNOWN, KeptSlots, Slots, slot_in
+from storage_driver.index.index_slots import BLOCK_BITS, HEADER, UNKNOWN, HashSlots, KeptSlots, slot_in
 from storage_driver.named_tuple import NamedTuple
 
 UNIT: Final = Struct(">iqii")
@@ -99,9 +99,9 @@ class IndexFile:
         self.write_header()
         return count
 
-    def _slots_for(self, count: int) -> Slots:
+    def _slots_for(self, count: int) -> HashSlots:
         if count < SPARSE * (self.size.slots >> BLOCK_BITS):
-            return Slots(self.file, self.size.slots)
+            return HashSlots(self.file, self.size.slots)
         return self._slots or KeptSlots(self.file, self.size.slots)
 
     def rest(self) -> None:

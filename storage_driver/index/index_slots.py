@@ -27,7 +27,7 @@ def slot_in(file: DiskFile, slot: int) -> int:
     return UNKNOWN if not found and unreadable_in(file, at, at + 4) else found
 
 
-class Slots:
+class HashSlots:
     """The slots of one file during a round, in which values become units; each is read and written by itself."""
 
     def __init__(self, file: DiskFile, total: int) -> None:
@@ -68,7 +68,7 @@ class Slots:
             self._file.write([_SLOT.pack(number)], HEADER.size + 4 * slot)
 
 
-class KeptSlots(Slots):
+class KeptSlots(HashSlots):
     """The same for many keys: read and written in blocks, and blocks that were read stay in memory, 20 MB."""
 
     def __init__(self, file: DiskFile, total: int) -> None:

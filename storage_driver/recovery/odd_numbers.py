@@ -66,7 +66,7 @@ def wrong_numbers(entries: Sequence[DispatchEntry], ends: Mapping[MessageQueue, 
 
 
 def _follows(entry: DispatchEntry, expected: int | None, following: int | None) -> bool:
-    """Tell whether a record is right for a log of which others have the records as well: no queue begins anew here."""
+    """Tell whether a record is right for a log of which others have the records as well: no queue starts again here."""
     number = entry.queue_offset
     if number == expected:
         return True

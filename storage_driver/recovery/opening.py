@@ -177,18 +177,20 @@ def _recover(
     index, verdict = Index(disk, root, config.index_size), recovered.verdict
     if config.index_enabled:
         recovered = recovered._replace(position=_load_index(index, root, recovered))
-    tables = [text for name in ("config", "rocketbox") for text in damaged_tables(disk, root / name)]
-    _note_found(verdict, cut, lineage, moved + disk.told() + tables)
+    _note_found(verdict, cut, lineage, moved + _damage_beside(disk, root))
     first.save(verdict.first)
     _begin_run(config, lineage, verdict.first, recovered.end)
     disk.sync_folder(root)
     verdict.seconds = time.perf_counter() - began
     if not fresh or verdict.verdict != "clean":
         _leave_verdict(config, disk, recovered, lineage, now_ms())
-    boot = disk.boot_id().encode().replace(b"-", b"")[:16].ljust(16, b"\0")
     return Opened(
-        lock, recovered, lineage, index, boot=boot, committed=committed, first=first, losses=losses, tables=disk
+        lock, recovered, lineage, index, boot=_boot(disk), committed=committed, first=first, losses=losses, tables=disk
     )
+
+
+def _boot(disk: Disk) -> bytes:
+    return disk.boot_id().encode().replace(b"-", b"")[:16].ljust(16, b"\0")
 
 
 def _make_recovery(
@@ -223,6 +225,12 @@ def _begin_run(config: StoreConfig, lineage: Lineage, first: int, end: int) -> N
     """Note this run; one that is not kept is told to nobody, since the next start would have another id for it."""
     if not (config.read_only and lineage.runs and lineage.runs[-1][1] <= end):
         lineage.begin_run(first, end)
+
+
+def _damage_beside(disk: ZeroingDisk, root: Path) -> list[str]:
+    """Return which tables are damaged, and what of all files is unreadable. Raises OSError."""
+    tables = [text for name in ("config", "rocketbox") for text in damaged_tables(disk, root / name)]
+    return disk.told() + tables
 
 
 def _note_found(verdict: RecoveryVerdict, cut: CutDone | None, lineage: Lineage, found: list[str]) -> None:
@@ -264,10 +272,10 @@ def _witnesses(config: StoreConfig, disk: Disk, lineage: Lineage) -> dict[str, i
 def _known_committed(disk: Disk, root: Path, file: CommittedFile | None) -> int | None:
     """Return a log offset below which a shared log was committed; queue files hold what was, and nothing else."""
     known = file.load() if file is not None else None
-    if known is None:
+    if file is None or (known is None and file.damage is None):
         return None
     position = PositionFile(disk, root / "rocketbox" / "position").load()
-    return max(known, position.queues_to if position is not None else 0)
+    return max(known or 0, position.queues_to if position is not None else 0)
 
 
 def _load_index(index: Index, root: Path, recovered: Recovered) -> CheckpointValues | None:

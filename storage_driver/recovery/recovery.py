@@ -102,13 +102,8 @@ class Recovery:
         segments = [segment for segment in segments if segment.base <= end]
         queues.finish(end, [(damage.start, damage.end) for damage in verdict.quarantined])
         wrong_numbers = queues.misnumbered(self._uncommitted)
-        misnumbered = self._losing.misnumbered(queues.odd.wrong)
-        verdict.reasons += misnumbered
-        verdict.lost = self._losing.finish()
-        verdict.queues_rebuilt, verdict.queues_cut = queues.rebuilt, queues.files.cut
-        self._sync(queues)
         verdict.end, verdict.scanned_from, verdict.scanned_bytes = end, start, end - start
-        verdict.judge(salvaged=bool(misnumbered))
+        self._judge(queues)
         verdict.seconds = time.perf_counter() - began
         return Recovered(
             [segment._replace(file=plain(segment.file)) for segment in segments],
@@ -122,6 +117,15 @@ class Recovery:
             self._uncommitted,
             wrong_numbers,
         )
+
+    def _judge(self, queues: QueueRecovery) -> None:
+        """Complete losses and verdict, and make durable what was written."""
+        verdict, misnumbered = self.verdict, self._losing.misnumbered(queues.odd.wrong)
+        verdict.reasons += misnumbered
+        verdict.lost = self._losing.finish()
+        verdict.queues_rebuilt, verdict.queues_cut = queues.rebuilt, queues.files.cut
+        self._sync(queues)
+        verdict.judge(salvaged=bool(misnumbered))
 
     def _sync(self, queues: QueueRecovery) -> None:
         if queues.files.touched > SYNC_SINGLY:

@@ -353,3 +353,19 @@ async def test_a_damaged_number_that_is_taken_back_is_given_out_again(tmp_path: 
         await until(lambda: store.synced == ends[2])
         store.commit(ends[2])
         assert await bodies(store) == [b"a", b"b", b"c"]
+
+
+async def test_without_its_committed_mark_a_log_commits_nothing_that_no_position_has(
+    tmp_path: Path,
+) -> None:
+    config = small(tmp_path)._replace(shared=True)
+    async with open_store(config, now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        ends = put(store, b"a", b"b", b"c")
+        await until(lambda: store.synced == ends[-1])
+        store.commit(ends[0])
+        await store.prove()
+    (config.root / "rocketbox/committed").write_bytes(b"x" * 8192)
+    async with open_store(config, now_ms=Clock()) as store:
+        store.share(lambda log_offset: None)
+        assert (store.committed, store.end, await bodies(store)) == (ends[0], ends[-1], [b"a"])

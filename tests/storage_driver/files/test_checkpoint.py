@@ -1,7 +1,19 @@
 from pathlib import Path
 
-from storage_driver.files.checkpoint import CheckpointFile, CheckpointValues, CommittedFile, PositionFile, Times
+import pytest
+
+from storage_driver.files import unreadable
+from storage_driver.files.checkpoint import (
+    CheckpointFile,
+    CheckpointValues,
+    CommittedFile,
+    FirstFile,
+    PositionFile,
+    Times,
+)
 from storage_driver.files.disk import RealDisk
+from storage_driver.files.unreadable import ZeroingDisk
+from tests.bad_disk import BadDisk
 
 
 def position(number: int) -> CheckpointValues:
@@ -62,3 +74,29 @@ def test_a_committed_mark_never_falls_and_goes_on_after_a_restart(tmp_path: Path
     raw[20] ^= raw[4096 + 20] ^ 1
     path.write_bytes(raw)
     assert CommittedFile(RealDisk(), path).load() in (100, 300)
+
+
+@pytest.mark.parametrize("block", [0, 1])
+def test_of_a_file_with_an_unreadable_slot_the_other_is_taken_where_an_older_value_does_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    monkeypatch.setattr(unreadable, "PAUSE_S", 0.0)
+    bad, folder = BadDisk(), tmp_path / "rocketbox"
+    folder.mkdir()
+    (tmp_path / "abort").write_bytes(b"readable")
+    disk = ZeroingDisk(bad, tmp_path)
+    first, committed = FirstFile(disk, tmp_path), CommittedFile(disk, folder / "committed")
+    for log_offset in (100, 200):
+        first.save(log_offset)
+        committed.save(log_offset)
+    for name in ("first", "committed"):
+        bad.bad[f"rocketbox/{name}"] = [(block * 4096, block * 4096 + 1)]
+    disk = ZeroingDisk(bad, tmp_path)
+    first, committed = FirstFile(disk, tmp_path), CommittedFile(disk, folder / "committed")
+    assert first.load() is None, "what an older value misses may have been deleted on purpose"
+    assert (committed.load(), committed.damage is not None) == ((100, 200)[block == 1], True)
+    first.save(300)
+    committed.save(300)
+    disk = ZeroingDisk(bad, tmp_path)
+    assert FirstFile(disk, tmp_path).load() in (None, 300)
+    assert CommittedFile(disk, folder / "committed").load() == 300
