@@ -70,7 +70,8 @@ class ConsensusDriver:
         self._heard = LinkEvents(parts, session, at_once=self._done_at_once, segments=lambda: self._segments)
         self.links = make_links(self._heard)
         self._segments = SegmentFetching(self._fetcher(), parts.store)
-        self.view, self._wanted = MemberView(parts, self.links), WantedLeader(parts, self.links)
+        self.view = MemberView(parts, self.links)
+        self._wanted = WantedLeader(parts, self.view)
         self.orders = MemberOrders(
             parts,
             self.links,

@@ -65,18 +65,25 @@ class MemberView:
         wanted = min(self._rules.consensus.copies, len(boxes)) if core.waits_for_copies else 1
         if status.role != LEADER:
             return CopyCount(wanted)
-        now_s = self._clocks.now_s()
-        return CopyCount(wanted, 1 + sum(each.member in boxes and self._takes(each, now_s) for each in core.progress()))
+        return CopyCount(wanted, 1 + len(self.takers()))
+
+    def takers(self) -> tuple[FollowerProgress, ...]:
+        """Return, at a leader, the other boxes that take the log: none is later than a send waits for it."""
+        boxes, now_s = self._core.status.members.boxes, self._clocks.now_s()
+        return tuple(each for each in self._core.progress() if each.member in boxes and self._takes(each, now_s))
 
     def _takes(self, each: FollowerProgress, now_s: float) -> bool:
-        """Return whether a box takes the log, and has not been late for as long as a send waits for it."""
         most_s = max(self._rules.wait_s - STEP_S, STEP_S)  # a step less: ages are noted so often
         return (
-            self._links.link(each.member) is not None
+            self.is_linked(each.member)
             and each.matched
             and not self._copy.news.refusals.of(each.member)
             and self._missing.ages.age_s(now_s, each.synced) < most_s
         )
+
+    def is_linked(self, member: str) -> bool:
+        """Return whether another member is linked with this one."""
+        return self._links.link(member) is not None
 
     def divergence(self) -> Divergence | None:
         """Return the last cut of this log since the start."""
@@ -93,9 +100,7 @@ class MemberView:
     def copy_there(self) -> bool:
         """Return whether another box is linked, or is not to be waited for."""
         boxes = self._core.status.members.boxes
-        return self._core.alone or any(
-            self._links.link(name) is not None for name in boxes if name != self._rules.member
-        )
+        return self._core.alone or any(self.is_linked(name) for name in boxes if name != self._rules.member)
 
     def refused(self) -> dict[str, int]:
         """Return how many connections to this member's port were refused or have ended, by reason."""

@@ -17,8 +17,8 @@ from storage_driver.named_tuple import NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from appliance.group.links.links import MemberLinks
     from appliance.group.member_parts import DriverParts
+    from appliance.group.member_view import MemberView
 
 log = logging.getLogger("appliance.group")
 LASTS_S: Final = 2.0  # so long the disk is full, and the other one is not: four heartbeats
@@ -71,21 +71,23 @@ class FullDisk:
 class WantedLeader:
     """Who is to lead instead of this leader: the preferred box, or another one while this disk is full."""
 
-    def __init__(self, parts: DriverParts, links: MemberLinks) -> None:
-        self._core, self._store, self._links = parts.core, parts.store, links
-        self._rules, self._refusals = parts.rules.consensus, parts.copy.news.refusals
+    def __init__(self, parts: DriverParts, view: MemberView) -> None:
+        self._core, self._store, self._view = parts.core, parts.store, view
+        self._rules = parts.rules.consensus
         self._full_disk = FullDisk(self._rules)
 
     def now(self, now_s: float) -> str:
         """Return the box that this member, which leads, is to hand over to now; "": none."""
         preferred = self._core.wanted_leader(now_s)
-        if preferred and not self._refusals.of(preferred):
+        if preferred and any(each.member == preferred for each in self._view.takers()):
             return preferred
         full = self._store.full
         if full is None or not self._core.status.ready:
             self._full_disk.has_room()
             return ""
-        to = self._full_disk.successor(now_s, self._seen(self._takers()))
+        level = self._store.end - LEVEL_BYTES
+        fit = {each.member: each.synced for each in self._view.takers() if each.synced >= level}
+        to = self._full_disk.successor(now_s, self._seen(fit))
         if to:
             log.warning("event=disk_full_hands_over to=%s reason=%r next_step='make room on this disk'", to, full)
         return to
@@ -94,23 +96,9 @@ class WantedLeader:
         """Return whether this disk is full, and the other boxes that are linked are enough for a message."""
         if self._store.full is None:
             return False
-        linked = {name: 0 for name in self._core.status.members.boxes if self._is_there(name)}
+        linked = {name: 0 for name in self._core.status.members.boxes if self._view.is_linked(name)}
         return self._seen(linked).acknowledge(self._rules)
 
-    def _takers(self) -> dict[str, int]:
-        boxes, level = self._core.status.members.boxes, self._store.end - LEVEL_BYTES
-        return {
-            each.member: each.synced
-            for each in self._core.progress()
-            if each.member in boxes and each.matched and each.synced >= level and self._takes(each.member)
-        }
-
     def _seen(self, fit: Mapping[str, int]) -> BoxesSeen:
-        members = self._core.status.members
-        return BoxesSeen(fit, len(members.boxes), sum(map(self._is_there, members.witnesses)), len(members.voters))
-
-    def _takes(self, member: str) -> bool:
-        return self._is_there(member) and not self._refusals.of(member)
-
-    def _is_there(self, member: str) -> bool:
-        return self._links.link(member) is not None
+        members, linked = self._core.status.members, self._view.is_linked
+        return BoxesSeen(fit, len(members.boxes), sum(map(linked, members.witnesses)), len(members.voters))

@@ -2,7 +2,9 @@
 
 import os
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from appliance.group.copies.full_disk import LASTS_S, PAUSE_S, BoxesSeen, FullDi
 from netstack.serving.channel import open_channel
 from storage_driver.consensus.rules import Acknowledge, Rules
 from storage_driver.errors import Full
+from storage_driver.files.disk import RealFile
 from tests.appliance.box import send
 from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.members import RunningMember, group
@@ -77,6 +80,24 @@ async def stays_full(member: RunningMember) -> None:
         await trio.sleep(0.01)
 
 
+@contextmanager
+def stalled(monkeypatch: pytest.MonkeyPatch, but: Path) -> Iterator[None]:
+    """Let no sync of a segment end but those below one folder."""
+    sync, ended = RealFile.sync, threading.Event()
+
+    def wait(file: RealFile, *, in_place: bool = False) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{file._fd}"))
+        if path.parent.name == "commitlog" and not path.is_relative_to(but):
+            ended.wait()
+        sync(file, in_place=in_place)
+
+    monkeypatch.setattr(RealFile, "sync", wait)
+    try:
+        yield
+    finally:
+        ended.set()
+
+
 @pytest.mark.slow
 @needs_openssl
 async def test_senders_go_on_at_another_box_and_the_preferred_one_leads_again_only_with_room(
@@ -116,6 +137,27 @@ async def test_a_leader_stays_where_the_others_are_full_as_well(tmp_path: Path) 
             await trio.sleep(LASTS_S)  # twice what it takes, with these times
             assert (leader.driver.leadership.current.leader, leader.driver.leadership.current.term) == (name, term)
             nursery.cancel_scope.cancel()
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+@needs_openssl
+async def test_a_leader_with_a_full_disk_stays_where_the_others_do_not_take_what_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with group(tmp_path, "a", "b", "c", rules=AUTOMATIC) as made:
+        await made.start("a", "b", "c")
+        name, leader = await led(made)
+        await until(lambda: leader.driver.view.copies().there == 3)
+        with stalled(monkeypatch, tmp_path / name):
+            leader.put(b"nobody else syncs it")
+            await until(lambda: leader.driver.view.copies().there == 1)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(stays_full, leader)
+                with trio.move_on_after(LASTS_S):  # twice what it takes, with these times
+                    await until(lambda: not leader.leads())
+                    raise AssertionError("it hands over to a box whose disk stalls")
+                nursery.cancel_scope.cancel()
 
 
 @pytest.mark.slow
