@@ -9,6 +9,7 @@ from appliance.group.leadership import LEADER, Leadership
 from storage_driver.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
+    from appliance.group.links.link_tls import MemberCertificates
     from appliance.group.relay.relay import GrpcRelay
     from appliance.replication.slaves import SlavesSeen
     from storage_driver.log.lineage import AloneRange
@@ -102,6 +103,7 @@ class GroupView(Protocol):
     def members(self) -> tuple[MemberProgress, ...]: ...
     def copies(self) -> CopyCount: ...
     def divergence(self) -> Divergence | None: ...
+    def certificates(self) -> MemberCertificates: ...
     def alone(self) -> Sequence[AloneRange]:
         """Return which ranges this disk has acknowledged alone, the newest last."""
 

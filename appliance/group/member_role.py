@@ -160,6 +160,7 @@ class MemberRole:
             "members": [each.to_json() for each in self._driver.view.members()],
             **self._driver.view.copies().to_json(),
             "diverged": diverged._asdict() if diverged else None,
+            "certificates": self._driver.view.certificates()._asdict(),
             **self._slaves(),
         }
 

@@ -14,6 +14,7 @@ from storage_driver.consensus.core import Core
 from storage_driver.consensus.effects import FollowerProgress, MemberStatus
 
 if TYPE_CHECKING:
+    from appliance.group.links.link_tls import MemberCertificates
     from appliance.replication.slaves import SlavesSeen
     from storage_driver.log.lineage import AloneRange
 
@@ -88,6 +89,10 @@ class MemberView:
     def divergence(self) -> Divergence | None:
         """Return the last cut of this log since the start."""
         return self._copy.divergence
+
+    def certificates(self) -> MemberCertificates:
+        """Return when the certificates of the members end."""
+        return self._links.certificates()
 
     def alone(self) -> Sequence[AloneRange]:
         """Return which ranges this disk has acknowledged alone."""

@@ -168,9 +168,12 @@ class ConditionWatch:
         if not told["role"]:
             return []
         if told["role"] == "member":
-            from appliance.health.member_conditions import member_conditions  # few boxes are members of a group
+            from appliance.health.member_conditions import certificate_conditions, member_conditions
 
-            return member_conditions(told, self._looked.now_ms(), self._lasts(now_s))
+            trusted, now_ms = self._looked.clock_trusted(), self._looked.now_ms()
+            return member_conditions(told, now_ms, self._lasts(now_s)) + certificate_conditions(
+                told, now_ms, trusted=trusted
+            )
         there = told["slaves"] if told["role"] == "master" else told["connected"]
         return replication_conditions(told, self._memory.lasts("replication", not there, now_s))
 

@@ -287,6 +287,16 @@ CATALOGUE = (
         "RocketboxUplinkCertificateEnds",
     ),
     ConditionKind(
+        *("member_certificate_ends", "D303", "degraded", "30 days before it expires, by a synchronised clock"),
+        "the certificate of member b expires in 12 days",
+        "test_member_conditions.py::test_a_certificate_that_ends_is_told_by_its_member_and_by_the_leader",
+    ),
+    ConditionKind(
+        *("member_certificate_refused", "D303", "degraded", "within 30 s of a change of the files"),
+        "new files of this member are not in use: certificates in /etc/rocketbox/keys: key values mismatch",
+        "test_member_conditions.py::test_a_certificate_that_ends_is_told_by_its_member_and_by_the_leader",
+    ),
+    ConditionKind(
         "clock_behind",
         "D201",
         "degraded",

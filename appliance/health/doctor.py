@@ -275,7 +275,8 @@ def _access(facts: Facts) -> Iterator[Finding]:
         value = f"{cert['path']}: {cert['days']} days left"
         if cert["days"] < 30:
             severity = "error" if cert["days"] <= 0 else "warning"
-            step = "renew it: `rocketbox tls make`, or `python -m uplink_spark certs` for the uplink"
+            step = "renew it: `rocketbox tls make`; `python -m uplink_spark certs` for the uplink; "
+            step += "`rocketbox group init` for members of a group"
             yield Finding("D303", severity, value, "TLS peers refuse an expired certificate", step)
 
 

@@ -63,7 +63,7 @@ def gather(
             "access_mode": lambda: config.access.mode,
             "access_open_to": lambda: everywhere(config.access.allow) if config.access.mode == "subnet" else [],
             "ports": lambda: ports(config),
-            "certificates": lambda: certificates([data / "tls", root / "etc/rocketbox/tls", config.uplink.certs]),
+            "certificates": lambda: certificates([data / "tls", root / "etc/rocketbox/tls", *certificate_folders(config)]),
             "uplink": lambda: uplink(config.uplink.gateway, data),
         }
     facts = _read(sources)
@@ -249,6 +249,11 @@ def answers(address: str, port: int, *, secured: bool = False) -> str:
 def _spoken(plain: socket.socket, address: str, secured: bool) -> socket.socket:
     """Return the connection to speak over: TLS where the box takes nothing else."""
     return client_context().wrap_socket(plain, server_hostname=address) if secured else plain
+
+
+def certificate_folders(config: Config) -> list[Path | str]:
+    """Return where the certificates are that others made for this box."""
+    return [config.uplink.certs, config.group.certs if config.replication.role == "member" else ""]
 
 
 def certificates(folders: Iterable[Path | str]) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from appliance.health.condition_rules import REPLICA_OUT_S, size, span
+from appliance.health.condition_rules import REPLICA_OUT_S, certificate, size, span
 from appliance.health.conditions import Condition
 from appliance.health.health_file import takes_messages
 
@@ -14,6 +14,7 @@ DRIFT_S = 5.0
 BEHIND_S = 10.0  # a copy that is so far behind, and stays
 DIVERGED_MS = 7 * 86_400_000
 PAGE = "docs/replication.md"
+RENEW = "`rocketbox group init` with the same list and --dir, then copy `keys` to each member: docs/group.md#certificates"
 Lasts = Callable[[str, bool], float]
 """Name of a state and whether it holds → for how long it has held, in seconds."""
 
@@ -25,6 +26,21 @@ def member_conditions(told: Mapping[str, Any], now_ms: int, lasts: Lasts) -> lis
         return found
     others = [each for each in told["members"] if each["member"] != told["member"]]
     return [*found, *_copies([each for each in others if not each["witness"]], lasts), *_witnesses(others, lasts)]
+
+
+def certificate_conditions(told: Mapping[str, Any], now_ms: int, *, trusted: bool) -> list[Condition]:
+    """Return whose certificate ends soon: of this box, and at the leader of all that it has linked with."""
+    own, seen = told["member"], told["certificates"]
+    ends_ms = {own: seen["own_ends_ms"], **(seen["ends_ms"] if told["leader"] == own else {})}
+    found = []
+    for name in [each["member"] for each in told["members"] if each["member"] in ends_ms]:
+        what, left_s = f"the certificate of member {name}", (ends_ms[name] - now_ms) / 1000
+        told_of = certificate("member_certificate_ends", what, left_s, RENEW, trusted=trusted)
+        found += [one._replace(subject=name) for one in told_of]
+    if seen["failure"]:
+        text = f"new files of this member are not in use: {seen['failure']}"
+        found.append(Condition("member_certificate_refused", text, RENEW))
+    return found
 
 
 def quorum_conditions(told: Mapping[str, Any], lasts: Lasts) -> list[Condition]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from appliance.group.links.frames import ALPN
-from netstack.serving.tls import Stamps, stamps_of
+from netstack.serving.tls import Stamps, not_after_ms, stamps_of
+from storage_driver.named_tuple import NamedTuple
 from uplink_spark.errors import ConfigError, ProtocolError
 from uplink_spark.wire.identity import BOX_NAME
 from uplink_spark.wire.tls import MEMBER_URI, NO_CHECK_TIME
@@ -19,8 +20,16 @@ log = logging.getLogger("appliance.group")
 FILES: Final = ("box.crt", "box.key", "ca.crt")
 
 
+class MemberCertificates(NamedTuple):
+    """When the certificates of members end, in epoch milliseconds, and why new files of this one are not in use."""
+
+    own_ends_ms: int
+    ends_ms: Mapping[str, int] = {}  # of the others, as they were shown last
+    failure: str = ""
+
+
 class LinkTls:
-    """Both sides' contexts of one member, read again before a connection where the files have changed.
+    """Both sides' contexts of one member, read again at a look or before a connection where the files have changed.
 
     Files that cannot be read or do not fit together change nothing: what was read before stays in use.
     """
@@ -28,19 +37,22 @@ class LinkTls:
     def __init__(self, folder: Path, *, clock_ok: bool) -> None:
         """Raises ConfigError."""
         self._folder, self._clock_ok = folder, clock_ok
-        self._seen = _stamps(folder)
-        self._accepting, self._dialing = self._read()
+        self._stamps = _stamps(folder)
+        self._accepting, self._dialing, self._own_ends_ms = self._read()
+        self._ends_ms: dict[str, int] = {}
+        self._failure = ""
+        self.renewals = 0  # how often files that fit were read again
 
     @property
     def accepting(self) -> ssl.SSLContext:
         """The context of who is connected to."""
-        self._read_again()
+        self.look()
         return self._accepting
 
     @property
     def dialing(self) -> ssl.SSLContext:
         """The context of who connects."""
-        self._read_again()
+        self.look()
         return self._dialing
 
     def check_own(self, group: str, member: str) -> None:
@@ -50,23 +62,37 @@ class LinkTls:
             whose = f"certificates in {self._folder}: box.crt is that of {named[1]} of {named[0]}"
             raise ConfigError(f"{whose}, this is {member} of {group}: copy the files that were made for this member")
 
-    def _read_again(self) -> None:
-        seen = _stamps(self._folder)
-        if seen == self._seen:
+    def saw(self, member: str, session: ssl.SSLObject) -> None:
+        """Note the certificate that a member has shown."""
+        shown: Any = session.getpeercert() or {}
+        if "notAfter" in shown:
+            self._ends_ms[member] = int(ssl.cert_time_to_seconds(shown["notAfter"])) * 1000
+
+    def statistics(self) -> MemberCertificates:
+        """Return a snapshot."""
+        return MemberCertificates(self._own_ends_ms, dict(self._ends_ms), self._failure)
+
+    def look(self) -> None:
+        """Read the files again if they have changed."""
+        stamps = _stamps(self._folder)
+        if stamps == self._stamps:
             return
-        self._seen = seen
+        self._stamps, self._failure = stamps, ""
         try:
-            self._accepting, self._dialing = self._read()
+            self._accepting, self._dialing, self._own_ends_ms = self._read()
         except ConfigError as error:
-            log.error("event=certificates_not_read reason=%r next_step=the_previous_ones_stay_in_use", str(error))
+            self._failure = str(error)
+            log.error("event=certificates_not_read reason=%r next_step=the_previous_ones_stay_in_use", self._failure)
         else:
+            self.renewals += 1
             log.info("event=certificates_read folder=%s", self._folder)
 
-    def _read(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        """Raises ConfigError."""
+    def _read(self) -> tuple[ssl.SSLContext, ssl.SSLContext, int]:
+        """Return the contexts of who accepts and who dials, and when the certificate ends. Raises ConfigError."""
         accepting = _context(ssl.PROTOCOL_TLS_SERVER, self._folder, clock_ok=self._clock_ok)
         accepting.num_tickets = 0  # no resumption, no tickets nobody reads
-        return accepting, _context(ssl.PROTOCOL_TLS_CLIENT, self._folder, clock_ok=self._clock_ok)
+        dialing = _context(ssl.PROTOCOL_TLS_CLIENT, self._folder, clock_ok=self._clock_ok)
+        return accepting, dialing, not_after_ms((self._folder / "box.crt").read_text())
 
 
 def _named_by(dialing: ssl.SSLContext, accepting: ssl.SSLContext) -> tuple[str, str] | None:

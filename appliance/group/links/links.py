@@ -28,7 +28,7 @@ from appliance.group.links.frames import (
 from appliance.group.links.greeting_places import GreetingPlaces
 from appliance.group.links.link import Link, LinkClocks, LinkEnded, LinkPace
 from appliance.group.links.link_stream import LinkTlsStream
-from appliance.group.links.link_tls import LinkTls, member_of
+from appliance.group.links.link_tls import LinkTls, MemberCertificates, member_of
 from netstack.serving.limits import LogLimiter
 from netstack.serving.socket_options import set_options
 from storage_driver.named_tuple import NamedTuple
@@ -37,6 +37,7 @@ from uplink_spark.errors import ProtocolError
 log = logging.getLogger("appliance.group")
 CONNECT_S: Final = 3.0
 RETRY_S, MOST_RETRY_S = 0.2, 2.0
+LOOK_S, APART_S = 30.0, 5.0  # between two looks at the certificates; between two links that are made anew
 STRANGER_MS: Final = 2000  # it may become a member any time
 MOST_GREETING: Final = 16  # connections whose member is not known yet
 MOST_GREETING_BYTES: Final = 1 << 17
@@ -168,12 +169,29 @@ class MemberLinks:
             self._bytes[1] + sum(link.received_bytes for link in links),
         )
 
+    def certificates(self) -> MemberCertificates:
+        """Return what is known of the certificates of this member and the others."""
+        return self._tls.statistics()
+
+    async def _renew(self) -> None:
+        """Make links anew, one after the other, where this member has new certificates."""
+        known = self._tls.renewals
+        while True:
+            await trio.sleep(LOOK_S)
+            self._tls.look()
+            if self._tls.renewals != known:
+                known = self._tls.renewals
+                for link, _ in list(self._links.values()):
+                    link.end(LinkEnded("closed", "this member has new certificates"))
+                    await trio.sleep(APART_S)
+
     # ---- dialing
 
     async def run(self) -> None:
         """Dial until cancelled."""
         kept: dict[str, tuple[LinkPeer, trio.CancelScope]] = {}
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._renew)
             while True:
                 changed = self._changed
                 for member in [name for name, (peer, _) in kept.items() if self._peers.get(name) != peer]:
@@ -342,6 +360,7 @@ class MemberLinks:
         self._links[hello.member] = link, hello.session
         self._connections += 1
         self._last.pop(hello.member, None)
+        self._tls.saw(hello.member, stream.session)
         log.info("event=link_begins member=%s end=%d", hello.member, hello.synced)
 
         async def take(frame: LinkFrame) -> None:

@@ -12,6 +12,7 @@ from appliance.configuration.group_settings import read_members
 from appliance.configuration.settings import Config
 from appliance.group.driver import CopyCount, Divergence, GroupRefused, MemberProgress
 from appliance.group.leadership import FOLLOWER, LEADER, Leadership, LeadershipState
+from appliance.group.links.link_tls import MemberCertificates
 from appliance.group.relay.relay import GrpcRelay
 from appliance.ports import open_ports
 from appliance.replication.slaves import SlavesSeen
@@ -72,6 +73,9 @@ class HandDriver:
 
     def tell_committed(self) -> None:
         pass
+
+    def certificates(self) -> MemberCertificates:
+        return MemberCertificates(4_000_000_000_000)
 
     def divergence(self) -> Divergence | None:
         return self.diverged

@@ -24,7 +24,9 @@ class Role:
         self.asked += 1
         others = [{**AWAY, "member": "b", "witness": False}, {**AWAY, "member": "w", "witness": True}]
         leader = {"leader": "a" if self._leads else "b", "serves": self.serves}
-        return {"role": "member", "member": "a", "members": others, "diverged": None, **leader}
+        certificates = {"own_ends_ms": 2 * NOON, "ends_ms": {}, "failure": ""}
+        told = {"role": "member", "member": "a", "members": others, "diverged": None, "certificates": certificates}
+        return {**told, **leader}
 
 
 class Standings:

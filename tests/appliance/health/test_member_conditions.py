@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from appliance.health.member_conditions import member_conditions, quorum_conditions
+from appliance.health.member_conditions import certificate_conditions, member_conditions, quorum_conditions
 
 BOX = {"witness": False, "connected": True, "behind_bytes": 0, "behind_s": 0.0, "refuses": "", "clock_drift_s": 0.1}
 WELL: dict[str, Any] = {
@@ -71,3 +71,26 @@ def test_what_lasts_only_a_moment_is_no_trouble() -> None:
     assert found({**WELL, "serves": False}, 1.9) == []
     assert [key for key, _ in found({**WELL, "serves": False}, 2)] == ["no_quorum"], "its sends are refused meanwhile"
     assert found(members(b={"connected": False}, w={"connected": False}), 119) == []
+
+
+DAY_MS = 86_400_000
+
+
+def test_a_certificate_that_ends_is_told_by_its_member_and_by_the_leader() -> None:
+    ends_ms = {"b": 12 * DAY_MS, "w": -1, "gone": -1}
+    leads = {**WELL, "certificates": {"own_ends_ms": 31 * DAY_MS, "ends_ms": ends_ms, "failure": ""}}
+    found = [(one.key, one.text) for one in certificate_conditions(leads, 0, trusted=True)]
+    assert found == [
+        ("member_certificate_ends:b", "the certificate of member b expires in 12 days"),
+        ("member_certificate_ends:w", "the certificate of member w has expired"),
+    ]
+    assert certificate_conditions(leads, 0, trusted=False) == []
+    follows = {**leads, "leader": "b"}
+    assert certificate_conditions(follows, 0, trusted=True) == []
+    assert [one.key for one in certificate_conditions(follows, 2 * DAY_MS, trusted=True)] == [
+        "member_certificate_ends:a"
+    ]
+    refused = {**follows, "certificates": {**leads["certificates"], "failure": "key values mismatch"}}
+    assert [one.text for one in certificate_conditions(refused, 0, trusted=False)] == [
+        "new files of this member are not in use: key values mismatch"
+    ]

@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import trio
@@ -22,6 +23,7 @@ from netstack.serving.server import open_listeners
 from storage_driver.log.clock import wall_ms
 from tests.appliance.group.certificates import certificates, needs_openssl
 from tests.waiting import until
+from uplink_spark.centre.certs import make_member
 from uplink_spark.wire.tls import TlsStream
 
 pytestmark = [pytest.mark.slow, needs_openssl]
@@ -155,6 +157,7 @@ async def test_a_log_that_does_not_fit_is_refused_with_the_reason_on_both_sides(
     a.refusal = LinkRefused("differs", "segments of another size", 200)
     async with serving(a, b):
         await until(lambda: "segments of another size" in b.links.statistics().last.get("a", ""))
+        await until(a.refused)
         assert not a.events
         assert a.refused() == {"differs": a.refused()["differs"]}
         a.refusal = None
@@ -250,3 +253,27 @@ async def test_strangers_who_hang_in_their_greeting_keep_no_member_out(monkeypat
         assert (a.refused().get("places"), a.refused().get("greeting", 0)) == (1, 0)
         for each in greeting:
             await each.aclose()
+
+
+async def test_new_certificates_are_shown_to_everybody_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links_module, "LOOK_S", 0.05)
+    monkeypatch.setattr(links_module, "APART_S", 0.05)
+    a, b = Member("a"), Member("b")
+    files = {name: (certificates() / "b" / name).read_bytes() for name in ("box.crt", "box.key", "ca.crt")}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    b.tls = b.links._tls = LinkTls(tmp_path, clock_ok=True)
+    async with serving(a, b):
+        await until(lambda: (a.linked(), b.linked()) == (("b",), ("a",)))
+        first_ms = a.links.certificates().ends_ms["b"]
+        assert b.links.certificates().own_ends_ms == first_ms
+        make_member(tmp_path, "press", "b", days=2, ca=certificates())
+        await until(lambda: a.links.certificates().ends_ms["b"] < first_ms - 86_400_000)
+        await until(lambda: (a.linked(), b.linked()) == (("b",), ("a",)))
+        assert b.events == ["+a", "-a", "+a"]
+        (tmp_path / "box.crt").write_bytes(files["box.crt"])
+        (tmp_path / "box.key").write_bytes((certificates() / "a" / "box.key").read_bytes())
+        await until(lambda: "key values mismatch" in b.links.certificates().failure)
+        assert b.linked() == ("a",), "the previous ones stay in use"
