@@ -20,6 +20,7 @@ TURN_S = 0.001
 # again, page by page, with each: 1.2 of 9 µs of a message in a batch.
 TRIM_THRESHOLD, MMAP_THRESHOLD, MOST_ARENAS = -1, -3, -8
 KEPT_BYTES, MAPPED_BYTES = 4 << 20, 1 << 20
+DONTNEED = 4  # of madvise(2)
 
 
 def settle() -> None:
@@ -42,6 +43,19 @@ def give_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def give_back_code() -> None:
+    """Let go of the pages of code, 4 of 11 MB of which a start alone used; what runs again comes from the page cache."""
+    madvise = getattr(ctypes.CDLL(None), "madvise", None)
+    if madvise is None or sys.platform != "linux":
+        return
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        mapped = [line.split() for line in maps]
+    for addresses, rights, *_, name in mapped:
+        if rights == "r-xp" and name.startswith("/"):  # a file's, and nobody has written there
+            start, end = (int(each, 16) for each in addresses.split("-"))
+            madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), DONTNEED)
 
 
 def _mallopt(parameter: int, value: int) -> None:

@@ -10,7 +10,7 @@ import trio
 from appliance import sockets
 from appliance.configuration.group_settings import TIMING, member_given
 from appliance.errors import ConfigError, ConfigProblem, PortTaken, only_cause
-from appliance.gc_tuning import give_back, stay_small
+from appliance.gc_tuning import give_back, give_back_code, stay_small
 from appliance.logs import start_logging
 from storage_driver.errors import ConsensusRefused, StateDamaged, VoteFileDamaged
 from uplink_spark.bounds import factor
@@ -86,5 +86,6 @@ async def _until_signal(arguments: argparse.Namespace) -> None:
             await nursery.start(run_witness, plan, arguments.data, arguments.certs, listeners)
             print(f"ready witness={own.host}:{own.port} group={plan.group}", flush=True)
             give_back()
+            give_back_code()
             await anext(signals)
             nursery.cancel_scope.cancel()
