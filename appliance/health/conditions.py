@@ -187,6 +187,7 @@ CATALOGUE = (
         *("no_quorum", "D702", "degraded", "after 10 s, on a member of a group; a leader: 2 s, without a copy at once"),
         "no leader for 40 s: sends are refused",
         "test_member_conditions.py::test_each_trouble_of_a_group_is_one_condition_with_its_numbers",
+        "RocketboxNoQuorum",
     ),
     ConditionKind(
         *("diverged", "D703", "degraded", "for a week, on the member that was cut"),
