@@ -46,7 +46,7 @@ def give_back() -> None:
 
 
 def give_back_code() -> None:
-    """Let go of the pages of code, 4 of 11 MB of which a start alone used; what runs again comes from the page cache."""
+    """Let go of the pages of code, of which a start alone used a fifth; what runs again comes from the page cache."""
     madvise = getattr(ctypes.CDLL(None), "madvise", None)
     if madvise is None or sys.platform != "linux":
         return

@@ -21,6 +21,7 @@ EXAMPLE = """examples:
 
 Each member of group.members needs its --member.
 """
+SMALL_EVERY_S = 60.0
 CODES: tuple[tuple[type[Exception], int], ...] = (
     (ConfigError, 78),
     (PortTaken, 2),
@@ -74,6 +75,13 @@ def members_of(texts: Sequence[str], name: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
+async def _stay_small() -> None:
+    """Have what links took as they were made leave memory: what is used all the time comes back at once."""
+    while True:
+        await trio.sleep(SMALL_EVERY_S)
+        give_back_code()
+
+
 async def _until_signal(arguments: argparse.Namespace) -> None:
     from appliance.group.witness import run_witness, witness_plan  # with all that a group needs
 
@@ -86,6 +94,6 @@ async def _until_signal(arguments: argparse.Namespace) -> None:
             await nursery.start(run_witness, plan, arguments.data, arguments.certs, listeners)
             print(f"ready witness={own.host}:{own.port} group={plan.group}", flush=True)
             give_back()
-            give_back_code()
+            nursery.start_soon(_stay_small)
             await anext(signals)
             nursery.cancel_scope.cancel()
