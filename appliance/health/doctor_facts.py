@@ -63,7 +63,9 @@ def gather(
             "access_mode": lambda: config.access.mode,
             "access_open_to": lambda: everywhere(config.access.allow) if config.access.mode == "subnet" else [],
             "ports": lambda: ports(config),
-            "certificates": lambda: certificates([data / "tls", root / "etc/rocketbox/tls", *certificate_folders(config)]),
+            "certificates": lambda: certificates(
+                [data / "tls", root / "etc/rocketbox/tls", *certificate_folders(config)]
+            ),
             "uplink": lambda: uplink(config.uplink.gateway, data),
         }
     facts = _read(sources)

@@ -14,7 +14,7 @@ DRIFT_S = 5.0
 BEHIND_S = 10.0  # a copy that is so far behind, and stays
 DIVERGED_MS = 7 * 86_400_000
 PAGE = "docs/replication.md"
-RENEW = "`rocketbox group init` with the same list and --dir, then copy `keys` to each member: docs/group.md#certificates"
+RENEW = "`rocketbox group init` with the same list and --dir, copy `keys` to each member: docs/group.md#certificates"
 Lasts = Callable[[str, bool], float]
 """Name of a state and whether it holds → for how long it has held, in seconds."""
 
