@@ -48,6 +48,8 @@ def test_each_trouble_of_a_group_is_one_condition_with_its_numbers() -> None:
     assert found(members(b=full), 0) == [("copy_behind:b", text)]
     text = "no connection to the witness w for 4 min: if a box fails now, nobody leads"
     assert found(members(w=away)) == [("witness_lost:w", text)]
+    text = "no connection to the witness w for 4 min: a box is out, too: if this one restarts, nobody leads"
+    assert found(members(b=away, w=away))[1:] == [("witness_lost:w", text)]
     assert found(members(b={"clock_drift_s": -12.0})) == [("member_clock:b", "the clock of b differs by 12 s")]
 
 
