@@ -53,7 +53,9 @@ class MemberOrders:
         self._events, self._wishes, self._clocks = parts.events, parts.wishes, parts.clocks
         self._copy, self._missing, self._shipping = parts.copy, parts.missing, parts.shipping
         self._links, self._tell_end, self._publish, self._limiter = links, tell_end, publish, limiter
-        self._changes = MembershipOrders(parts.core, self._order, parts.rules.directory, parts.leadership)
+        self._changes = MembershipOrders(
+            parts.core, self._order, parts.rules.directory, parts.leadership, linked=links.link
+        )
 
     async def grant(self) -> None:
         """As leader, do what members wish, one thing after the other, until cancelled."""

@@ -100,6 +100,8 @@ def _witnesses(others: list[Mapping[str, Any]], lasts: Lasts) -> Iterator[Condit
         out_s = lasts(f"witness:{each['member']}", each["witness"] and not each["connected"])
         if out_s >= REPLICA_OUT_S:
             out = any(not other["witness"] and not other["connected"] for other in others)
-            then = "a box is out, too: if this one restarts, nobody leads" if out else "if a box fails now, nobody leads"
+            then = (
+                "a box is out, too: if this one restarts, nobody leads" if out else "if a box fails now, nobody leads"
+            )
             text = f"no connection to the witness {each['member']} for {span(out_s)}: {then}"
             yield Condition("witness_lost", text, "start the witness, look at the network to it", each["member"])

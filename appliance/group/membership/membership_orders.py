@@ -20,8 +20,18 @@ Order = Callable[[Callable[[float], Effects]], Awaitable[None]]
 class MembershipOrders:
     """Carries them out; each change is in force when it is on enough disks."""
 
-    def __init__(self, core: Core, order: Order, directory: MemberDirectory, leadership: Leadership) -> None:
+    def __init__(
+        self,
+        core: Core,
+        order: Order,
+        directory: MemberDirectory,
+        leadership: Leadership,
+        *,
+        linked: Callable[[str], object],
+    ) -> None:
+        """linked: of a member, true while there is a link."""
         self._core, self._order, self._directory, self._leadership = core, order, directory, leadership
+        self._linked = linked
 
     async def join(self, text: str) -> str:
         """Let a member in, one step; return what it waits for, "" when it is done. Raises GroupRefused."""
@@ -42,7 +52,7 @@ class MembershipOrders:
         except GroupRefused as exc:
             must_lead(self._leadership)
             if copies:
-                return str(exc)
+                return f"{exc}{self._who_is_gone()}"
             raise
         await self._settled()
         learners = self._core.status.members.learners
@@ -59,4 +69,14 @@ class MembershipOrders:
             while self._core.changing and self._core.status.role == LEADER:  # noqa: ASYNC110 the core has no event
                 await trio.sleep(LOOK_S)
         if self._core.changing or self._core.status.role != LEADER:
-            raise GroupRefused("the change is not on enough disks yet: see `rocketbox group status`")
+            raise GroupRefused(
+                f"the change is not on enough disks yet{self._who_is_gone()}: see `rocketbox group status`"
+            )
+
+    def _who_is_gone(self) -> str:
+        """Return which boxes a change waits for, and what to do if they do not come back; "" while all are linked."""
+        boxes, own = self._core.status.members.boxes, self._core.status.leader
+        if not (gone := " and ".join(name for name in boxes if name != own and not self._linked(name))):
+            return ""
+        step = f"start {gone}, with an empty folder where the disk is lost"
+        return f", since {gone} cannot be reached; {step}; if that is gone for good, `rocketbox replica solo` first"

@@ -7,6 +7,7 @@ import trio
 
 from appliance.group.driver import GroupRefused
 from appliance.group.leadership import LEARNER
+from appliance.group.membership import membership_orders
 from storage_driver.consensus.rules import Rules
 from tests.appliance.group.certificates import needs_openssl
 from tests.appliance.group.members import Group, RunningMember, group
@@ -56,6 +57,32 @@ async def test_a_box_copies_the_log_then_votes_and_another_is_taken_out(tmp_path
         await c.put_committed(b"of c")
         await until(lambda: a.store.committed == c.store.committed)
         assert await a.bodies() == await c.bodies()
+
+
+async def test_a_box_that_is_gone_for_good_is_named_and_replaced_after_an_order_to_go_on_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership_orders, "SETTLE_S", 0.3)
+    async with group(tmp_path, "a", "b", rules=RULES) as made:
+        a, _ = await made.start("a", "b")
+        await a.driver.orders.promote()
+        await until(a.leads)
+        await made.listen("c")
+        await made.start("c")
+        await made.stop("b")
+        await until(lambda: a.driver.links.link("b") is None)
+        text = address(made, "c")
+        with pytest.raises(
+            GroupRefused, match=r"since b cannot be reached; start b, .* `rocketbox replica solo` first"
+        ):
+            await a.driver.orders.join(text)
+        assert "since b cannot be reached" in await a.driver.orders.join(text)
+        await a.driver.orders.solo()
+        with trio.fail_after(60):
+            while await a.driver.orders.join(text):  # noqa: ASYNC110
+                await trio.sleep(0.1)
+        await a.driver.orders.remove("b")
+        assert names(a) == {"a", "c"}
 
 
 async def test_a_member_that_comes_back_knows_who_came_meanwhile(tmp_path: Path) -> None:
