@@ -211,7 +211,7 @@ CATALOGUE = (
     ),
     ConditionKind(
         *("member_clock", "D702", "degraded", "at once"),
-        "the clock of b differs by 12 s",
+        "the clock of b is 12 s behind this one's",
         "test_member_conditions.py::test_each_trouble_of_a_group_is_one_condition_with_its_numbers",
     ),
     ConditionKind(

@@ -72,7 +72,8 @@ def _clocks(told: Mapping[str, Any]) -> Iterator[Condition]:
     for each in told["members"]:
         drift_s = each["clock_drift_s"]
         if drift_s is not None and abs(drift_s) >= DRIFT_S:
-            text = f"the clock of {each['member']} differs by {abs(drift_s):.0f} s"
+            way = "ahead of" if drift_s > 0 else "behind"
+            text = f"the clock of {each['member']} is {span(abs(drift_s))} {way} this one's"
             yield Condition("member_clock", text, "let both boxes ask the same time server", each["member"])
 
 

@@ -50,7 +50,10 @@ def test_each_trouble_of_a_group_is_one_condition_with_its_numbers() -> None:
     assert found(members(w=away)) == [("witness_lost:w", text)]
     text = "no connection to the witness w for 4 min: a box is out, too: if this one restarts, nobody leads"
     assert found(members(b=away, w=away))[1:] == [("witness_lost:w", text)]
-    assert found(members(b={"clock_drift_s": -12.0})) == [("member_clock:b", "the clock of b differs by 12 s")]
+    drift: dict[str, object] = {"clock_drift_s": -12.0}
+    assert found(members(b=drift)) == [("member_clock:b", "the clock of b is 12 s behind this one's")]
+    drift = {"clock_drift_s": 86_400.0}
+    assert found(members(b=drift)) == [("member_clock:b", "the clock of b is 24.0 h ahead of this one's")]
 
 
 def test_a_leader_whose_first_record_no_other_disk_takes_says_so_and_why() -> None:
