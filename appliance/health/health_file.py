@@ -135,9 +135,12 @@ def takes_messages(seen: Mapping[str, Any]) -> bool:
 
 def takes_nothing(own: str, members: Sequence[Mapping[str, Any]]) -> str:
     """Return until when a leader takes no messages: the group wants them on another disk, too, or it has just begun."""
-    others = (each for each in members if each["member"] != own and not each["witness"])
+    others = [each for each in members if each["member"] != own and not each["witness"]]
     gone = [each["member"] for each in others if not each["connected"]]
-    return f"takes no messages until {' or '.join(gone)} is back" if gone else "takes no messages yet"
+    if gone:
+        return f"takes no messages until {' or '.join(gone)} is back"
+    refusing = [each["member"] for each in others if each.get("refuses")]
+    return f"takes no messages until {' or '.join(refusing)} takes them, too" if refusing else "takes no messages yet"
 
 
 def _group(seen: Mapping[str, Any]) -> str:

@@ -9,12 +9,15 @@ from appliance.health.health_file import takes_messages
 
 NO_LEADER_S = 10.0  # an election takes some seconds
 NO_DISK_S = 2.0  # the first record of a leader is on another disk sooner
-NO_DISK_STEP = "see `rocketbox group status`: start the others, make room on their disks"
+NO_DISK_STEP = "see `rocketbox group status`: start the others, make room on their disks; "
+NO_DISK_STEP += "to go on with this copy alone: `rocketbox replica solo`"
 DRIFT_S = 5.0
 BEHIND_S = 10.0  # a copy that is so far behind, and stays
 DIVERGED_MS = 7 * 86_400_000
 PAGE = "docs/replication.md"
 RENEW = "`rocketbox group init` with the same list and --dir, copy `keys` to each member: docs/group.md#certificates"
+LOST = "docs/group.md#when-something-is-lost"
+PAIR = 2  # members that elect nobody
 Lasts = Callable[[str, bool], float]
 """Name of a state and whether it holds → for how long it has held, in seconds."""
 
@@ -56,7 +59,10 @@ def quorum_conditions(told: Mapping[str, Any], lasts: Lasts) -> list[Condition]:
     out_s = lasts("no_leader", not told["serves"] and (leads or not told["leader"]))
     if out_s < NO_LEADER_S:
         return []
-    step = f"start the others, look at the network; with two boxes: `rocketbox replica promote`, {PAGE}"
+    step = f"on the box that is to lead: `rocketbox replica promote`, {PAGE}"
+    if len(told["members"]) > PAIR:
+        step = "start the others, look at the network between them (`rocketbox group status` on each); "
+        step += f"if a majority is lost for good: {LOST}"
     return [Condition("no_quorum", f"no leader for {span(out_s)}: sends are refused", step)]
 
 

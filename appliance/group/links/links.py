@@ -382,6 +382,8 @@ class MemberLinks:
     def _note(self, member: str, address: str, error: BaseException) -> None:
         """Count and tell why a link was refused or has ended."""
         reason, text = reason_of(error), str(error) or type(error).__name__
+        if isinstance(error, trio.TooSlowError):
+            text = "no answer in time: look at the network between the two"
         if isinstance(cause := error.__cause__, Exception) and isinstance(error, trio.BrokenResourceError):
             text = f"{text}: {cause}"
         self._refused[reason] += 1

@@ -99,3 +99,13 @@ def test_a_certificate_that_ends_is_told_by_its_member_and_by_the_leader() -> No
     assert [one.text for one in certificate_conditions(refused, 0, trusted=False)] == [
         "new files of this member are not in use: key values mismatch"
     ]
+
+
+def test_the_next_step_without_a_leader_is_that_of_a_group_or_of_a_pair() -> None:
+    nobody = {**WELL, "serves": False, "leader": ""}
+    [three] = quorum_conditions(nobody, lambda name, holds: 40.0 if holds else 0.0)
+    [pair] = quorum_conditions({**nobody, "members": WELL["members"][:2]}, lambda name, holds: 40.0 if holds else 0.0)
+    assert ("docs/group.md#" in three.next, "replica promote" in three.next) == (True, False)
+    assert "replica promote" in pair.next
+    [lacks] = quorum_conditions({**WELL, "copies_there": 1}, lambda name, holds: 0.0)
+    assert "replica solo" in lacks.next

@@ -62,10 +62,12 @@ def test_the_group_is_shown_as_a_table(asked: Asked, tmp_path: Path, capsys: pyt
 def test_a_leader_that_takes_nothing_says_for_whom_it_waits() -> None:
     waits = {**STATUS, "serves": False}
     assert replica.sentence(waits) == "a (this box) leads, and takes no messages until c is back, term 3"
-    there = [each for each in STATUS["members"] if each["connected"]]
+    there = [{**each, "refuses": ""} for each in STATUS["members"] if each["connected"]]
     assert replica.sentence({**waits, "members": there}) == "a (this box) leads, and takes no messages yet, term 3"
     gone = [{**each, "connected": each["member"] == "a"} for each in there]
     assert "until b is back" in replica.sentence({**waits, "members": gone}), "the witness holds no messages"
+    full = [{**each, "refuses": "has no space" if each["member"] == "b" else ""} for each in there]
+    assert "takes no messages until b takes them, too" in replica.sentence({**waits, "members": full})
     lacks = {**STATUS, "members": gone, "copies": 2, "copies_there": 1}
     assert "until b is back" in replica.sentence(lacks), "it serves, and sends are refused"
     assert replica.sentence({**lacks, "copies": 1}) == "a (this box) leads, term 3"

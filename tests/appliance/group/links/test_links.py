@@ -277,3 +277,15 @@ async def test_new_certificates_are_shown_to_everybody_without_a_restart(
         (tmp_path / "box.key").write_bytes((certificates() / "a" / "box.key").read_bytes())
         await until(lambda: "key values mismatch" in b.links.certificates().failure)
         assert b.linked() == ("a",), "the previous ones stay in use"
+
+
+async def test_who_does_not_answer_is_told_in_words() -> None:
+    silent, b = await open_listeners("127.0.0.1", 0), Member("b")
+    b.links.set_peers({"a": LinkPeer("127.0.0.1", silent[0].socket.getsockname()[1], dialed=True)})
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(b.links.run)
+        await until(lambda: b.links.statistics().last)
+        nursery.cancel_scope.cancel()
+    assert b.links.statistics().last == {"a": "no answer in time: look at the network between the two"}
+    for each in silent:
+        await each.aclose()
