@@ -84,7 +84,8 @@ def _clocks(told: Mapping[str, Any]) -> Iterator[Condition]:
 
 
 def _copies(others: list[Mapping[str, Any]], lasts: Lasts) -> Iterator[Condition]:
-    out_s = lasts("no_copy", not any(each["connected"] for each in others))
+    some = any(each["connected"] for each in others)
+    out_s = lasts("no_copy", not some)
     if out_s >= REPLICA_OUT_S:
         text = f"no other copy for {span(out_s)}: this box has the only one of what came since"
         yield Condition("one_copy", text, "start the other box, look at the network between them")
@@ -94,6 +95,12 @@ def _copies(others: list[Mapping[str, Any]], lasts: Lasts) -> Iterator[Condition
             text = f"{name} {each['refuses']}; its copy is {size(behind)} behind"
             yield Condition("copy_behind", text, f"make room on the disk of {name}", name)
             continue
+        gone_s = lasts(f"gone:{name}", some and not each["connected"])
+        if gone_s >= REPLICA_OUT_S:
+            text = (
+                f"no connection to {name} for {span(gone_s)}: its copy stays behind; if a box fails now, nobody leads"
+            )
+            yield Condition("copy_behind", text, "start it, look at the network to it", name)
         late_s = lasts(f"behind:{name}", bool(each["connected"]) and (behind is None or behind_s >= BEHIND_S))
         if late_s >= REPLICA_OUT_S:
             text = f"{name} is connected and has not told for {span(late_s)} what it has"

@@ -109,3 +109,11 @@ def test_the_next_step_without_a_leader_is_that_of_a_group_or_of_a_pair() -> Non
     assert "replica promote" in pair.next
     [lacks] = quorum_conditions({**WELL, "copies_there": 1}, lambda name, holds: 0.0)
     assert "replica solo" in lacks.next
+
+
+def test_one_of_three_boxes_that_is_gone_is_told() -> None:
+    c = {**BOX, "member": "c"}
+    three = {**WELL, "members": [*WELL["members"][:2], {**c, "connected": False}]}
+    text = "no connection to c for 4 min: its copy stays behind; if a box fails now, nobody leads"
+    assert found(three) == [("copy_behind:c", text)]
+    assert found(three, 119) == found({**three, "leader": "b", "serves": False}) == []
