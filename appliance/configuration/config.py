@@ -10,8 +10,9 @@ from typing import Any
 
 from appliance.configuration.config_rules import value_from_text
 from appliance.configuration.group_settings import problems_of
-from appliance.configuration.settings import MEMBER_ROLE, SLAVE_ROLE, Config, rules, tables
+from appliance.configuration.settings import MASTER_ROLE, MEMBER_ROLE, SLAVE_ROLE, Config, rules, tables
 from appliance.errors import ConfigError, ConfigProblem
+from netstack.serving.addresses import is_loopback
 from storage_driver.named_tuple import NamedTuple
 
 __all__ = ["Config", "HostFacts", "load_config", "nearest"]
@@ -149,6 +150,9 @@ def _of_replication(config: Config) -> Iterator[ConfigProblem]:
     if said.role == SLAVE_ROLE and config.uplink.gateway:
         text = "a slave ships nothing: its master ships the same log"
         yield ConfigProblem("uplink.gateway", config.uplink.gateway, text, None)
+    if said.role == MASTER_ROLE and said.slaves and is_loopback(config.listen.host):
+        text = 'no slave reaches this machine\'s own address: set listen.host, as to "0.0.0.0"'
+        yield ConfigProblem("replication.slaves", said.slaves, text, None)
     if said.role == MEMBER_ROLE:
         if not config.box.name:
             text = "is the group's name, the same on each of its boxes: set it"

@@ -54,7 +54,7 @@ class Bench:
                     store,
                     self.stats,
                     delays,
-                    disk=lambda: DiskFacts(1000, 250),
+                    disk=lambda: DiskFacts(1000, 750, 250),
                     properties=lambda: {"brokerName": "box"},
                     now_ms=now_ms,
                 ).handlers(),

@@ -52,7 +52,7 @@ def admin_handlers(
 
     def disk() -> DiskFacts:
         usage = shutil.disk_usage(store.config.root)
-        return DiskFacts(usage.total, usage.free)
+        return DiskFacts(usage.total, usage.used, usage.free)
 
     topic_tables = TopicAdminTables(t.topics, t.offsets, t.clients, t.arrivals, t.stats)
     progress_tables = ProgressTables(t.topics, t.offsets, t.clients, t.stats, t.arrivals)

@@ -36,12 +36,14 @@ class DiskFacts:
     """How full the disk of the store is."""
 
     total_bytes: int
-    free_bytes: int
+    used_bytes: int
+    free_bytes: int  # for others than root, who has what is neither
 
     @property
     def ratio(self) -> float:
-        """Return the share in use."""
-        return 1.0 - self.free_bytes / self.total_bytes if self.total_bytes else 0.0
+        """Return the share in use, as the reference counts it (UtilAll.getDiskPartitionSpaceUsedPercent)."""
+        entire = self.used_bytes + self.free_bytes
+        return self.used_bytes / entire if entire else 0.0
 
 
 class RuntimeInfo:

@@ -37,7 +37,7 @@ from uplink_spark.errors import ProtocolError
 log = logging.getLogger("appliance.group")
 CONNECT_S: Final = 3.0
 RETRY_S, MOST_RETRY_S = 0.2, 2.0
-LOOK_S, APART_S = 30.0, 5.0  # between two looks at the certificates; between two links that are made anew
+LOOK_S, APART_S = 30.0, 5.0  # between two looks at the certificates; between two links that are rebuilt
 STRANGER_MS: Final = 2000  # it may become a member any time
 MOST_GREETING: Final = 16  # connections whose member is not known yet
 MOST_GREETING_BYTES: Final = 1 << 17

@@ -184,3 +184,10 @@ def test_topics_with_a_retention_of_their_own_reach_the_store() -> None:
     text = "[store]\nretention_h = 48\n[[store.classes]]\ntopics = ['alarm*']\nretention_h = 720\n"
     rules = store_config(load(text), Path("/d"), b"").retention
     assert [rules.keep_of(topic) // 3_600_000 for topic in ("alarm-1", "orders")] == [720, 48]
+
+
+def test_slaves_of_a_network_need_an_address_that_they_reach() -> None:
+    text = '[replication]\nrole = "master"\nslaves = ["10.1.0.12/32"]\n'
+    with pytest.raises(ConfigError, match=r"no slave reaches this machine's own address: set listen\.host"):
+        load(text)
+    assert load(f"[listen]\nhost = '0.0.0.0'\n{text}").replication.slaves == ("10.1.0.12/32",)

@@ -19,7 +19,7 @@ async def test_a_master_has_a_port_and_a_slave_an_id(tmp_path: Path) -> None:
             ('role = "master"\nslaves = ["10.0.0.0/8"]', Master, (0, 10912, True)),
             ('role = "slave"\nmaster = "m:10911"\nbroker_id = 2', Slave, (2, 0, False)),
         ):
-            config = load_config(f"[replication]\n{text}\n", source="test", facts=FACTS)
+            config = load_config(f"[listen]\nhost = '0.0.0.0'\n[replication]\n{text}\n", source="test", facts=FACTS)
             tables = make_tables(config, store, Arrivals(1, store.max_offset), now_ms=Clock())
             role = make_role(config, store, tables, 10912, now_ms=Clock())
             assert isinstance(role, kind)

@@ -96,4 +96,5 @@ def test_each_sync_is_in_one_bucket_of_the_histogram_and_percentiles_rise(counts
 
 
 def test_a_disk_of_no_size_is_not_full() -> None:
-    assert (DiskFacts(0, 0).ratio, DiskFacts(100, 25).ratio, DiskFacts(100, 0).ratio) == (0.0, 0.75, 1.0)
+    assert (DiskFacts(0, 0, 0).ratio, DiskFacts(100, 75, 25).ratio, DiskFacts(100, 100, 0).ratio) == (0.0, 0.75, 1.0)
+    assert DiskFacts(100, 40, 40).ratio == 0.5, "a fifth of the disk is kept for root"
