@@ -9,6 +9,7 @@ from typing import Final
 from appliance.broker.intake import not_durable, refusal
 from appliance.broker.publish.publishing import Publishing
 from appliance.broker.publish.send_batch import is_long
+from appliance.broker.publish.send_properties import unique_key
 from appliance.broker.tables.topics import Topic
 from appliance.requests import Answer, AsyncReply, DeferredReply, Handle, RefusedWith, RequestPeer
 from netstack.errors import Refused
@@ -18,7 +19,7 @@ from netstack.wire.message_headers import SendMessageHeader, SendMessageReply
 from netstack.wire.send_reply import SendReplies
 from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal
 from storage_driver.interfaces import Marks
-from storage_driver.record import message_id
+from storage_driver.record import TRANSACTION_PREPARED, message_id
 
 SEND: Final = RequestCode.SEND_MESSAGE_V2
 SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE
@@ -62,9 +63,10 @@ class Sends:
         held = self._held(request, queue_id, queue_offset, message_id, end, key=key)
         if topic.attributes:
             held.when = self._publishing.acknowledging.when(topic)
-        if recall:
-            reply = SendMessageReply(message_id.decode(), queue_id, queue_offset, None, *self._region)
-            held.response = request.reply(ext={**reply.to_ext(), "recallHandle": recall})
+        if recall or header.sys_flag & TRANSACTION_PREPARED:
+            transaction = unique_key(header.properties) if header.sys_flag & TRANSACTION_PREPARED else None
+            reply = SendMessageReply(message_id.decode(), queue_id, queue_offset, transaction, *self._region)
+            held.response = request.reply(ext=reply.to_ext() | ({"recallHandle": recall} if recall else {}))
         return held
 
     def handle_batch(self, request: RemotingCommand, peer: RequestPeer) -> Answer:

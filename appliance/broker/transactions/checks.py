@@ -229,7 +229,7 @@ class TransactionChecks:
         placed = self._store_again(half, times)
         await self._store.wait_committed(self._store.end)
         self._turn[group] += 1
-        self._tell(producers[self._turn[group] % len(producers)], half, placed)
+        self._tell(producers[self._turn[group] % len(producers)], half, times, placed)
 
     def _store_again(self, half: StoredMessage, times: int) -> AppendResult:
         """Store an open half once more and close the old one; return where the copy is."""
@@ -240,18 +240,19 @@ class TransactionChecks:
         self._transactions.close(half.queue_offset)
         return placed
 
-    def _tell(self, producer: RequestPeer, half: StoredMessage, placed: AppendResult) -> None:
+    def _tell(self, producer: RequestPeer, half: StoredMessage, times: int, placed: AppendResult) -> None:
         unique = half.property_map.get(UNIQUE_KEY)
         offset_id = message_id(self._rules.store_host, placed.log_offset)
         header = CheckTransactionHeader(placed.queue_offset, placed.log_offset, unique, unique, offset_id)
-        producer.tell(RequestCode.CHECK_TRANSACTION_STATE, header.to_ext(), self._as_sent(half, placed))
+        producer.tell(RequestCode.CHECK_TRANSACTION_STATE, header.to_ext(), self._as_sent(half, times, placed))
 
-    def _as_sent(self, half: StoredMessage, placed: AppendResult) -> bytes:
-        """Return the half as a record of the topic it was sent to."""
+    def _as_sent(self, half: StoredMessage, times: int, placed: AppendResult) -> bytes:
+        """Return the half as a record of the topic it was sent to; it tells which check this is, 1 for the first."""
         properties = half.property_map
         topic, queue_id = properties.get(REAL_TOPIC, half.topic), _number(properties.get(REAL_QUEUE), 0)
         draft = draft_of(half)
         draft.properties.pop(OWNER, None)
+        draft.properties[CHECK_TIMES] = str(times)
         message = Message(*draft.to_message()._replace(topic=topic, queue_id=queue_id))
         return encode_record(
             message,

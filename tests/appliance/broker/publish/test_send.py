@@ -19,7 +19,7 @@ from netstack.testing import read_commands
 from netstack.wire.command import RemotingCommand, encode_command
 from storage_driver.appending import Appender
 from storage_driver.errors import Full, MessageIllegal
-from storage_driver.record import Parts, encode_properties
+from storage_driver.record import TRANSACTION_PREPARED, Parts, encode_properties
 from storage_driver.statistics import BatchAppendResult
 from tests.appliance.box import ask, connected, messages_of, pull, running_box, send
 
@@ -223,6 +223,15 @@ async def test_a_retry_topic_of_an_unknown_group_is_26_when_groups_are_not_creat
 async def test_half_messages_are_refused_where_the_configuration_says_so(tmp_path: Path) -> None:
     async with channel_to_box(tmp_path, "[broker]\nreject_transactions = true\n") as channel:
         assert (await channel.ask(send("T", b"x", properties(TRAN_MSG="true", PGROUP="PG")))).code == 16
+
+
+async def test_the_answer_to_a_half_message_names_its_transaction(tmp_path: Path) -> None:
+    """Programs keep the id of the send result to know the check by: its UNIQ_KEY, as from Apache's broker of 5.x."""
+    async with channel_to_box(tmp_path) as channel:
+        half = send("T", b"x", properties(UNIQ_KEY="K1", TRAN_MSG="true", PGROUP="PG"))
+        half.ext["f"] = str(TRANSACTION_PREPARED)
+        answers = [await channel.ask(each) for each in (half, send("T", b"x", properties(UNIQ_KEY="K2")))]
+        assert [answer.ext.get("transactionId") for answer in answers] == ["K1", None]
 
 
 def test_senders_wait_while_the_uplink_says_so_and_it_hears_of_them() -> None:

@@ -34,6 +34,19 @@ async def test_an_undecided_half_is_asked_about_and_the_answer_decides(tmp_path:
         assert [message.body for message in await b.small.wait_for("T", 1, 1)] == [b"body"]
 
 
+async def test_a_producer_is_told_which_check_this_is_and_its_consumers_how_many_there_were(tmp_path: Path) -> None:
+    """Listeners give a transaction up by this number: Apache's broker counts the check that it sends, too."""
+    async with bench(tmp_path, ON_DEMAND) as b:
+        peer = b.producer()
+        half = await b.half()
+        await b.round()
+        await b.round()
+        assert [decode_record(body).property_map["TRANSACTION_CHECK_TIMES"] for _, _, body in peer.told] == ["1", "2"]
+        assert (await b.end(copy_of(half, peer.told[-1][1]), COMMIT)).code == 0
+        (message,) = await b.small.wait_for("T", 1, 1)
+        assert message.property_map["TRANSACTION_CHECK_TIMES"] == "2"
+
+
 async def test_a_late_answer_to_the_first_half_counts_for_its_copy(tmp_path: Path) -> None:
     async with bench(tmp_path, ON_DEMAND) as b:
         peer = b.producer()
