@@ -70,7 +70,7 @@ class OffsetTable:
         queues = self._offsets.get(name)
         if queues is None or queue_id not in queues:
             self._room.check(topic, group, queue_id, by)
-            self._room.added([name] if queues is None else (), 1, by)
+            self._room.added(name, 1, by, is_new=queues is None)
             if queues is None:
                 queues = self._offsets[name] = {}
         elif queues[queue_id] == queue_offset:
@@ -138,7 +138,7 @@ class OffsetTable:
         self._drop(name)
         if copied:
             self._offsets[name] = copied
-            self._room.added([name], len(copied))
+            self._room.added(name, len(copied), is_new=True)
 
     def _drop(self, name: str) -> None:
         self._note(name)

@@ -30,10 +30,33 @@ def test_one_address_leaves_as_many_new_offsets_to_others_as_it_stores(monkeypat
 
 def test_long_names_count_for_the_address_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offset_room, "ALWAYS_ALLOWED_BYTES", 1)
-    monkeypatch.setattr(offset_room, "MOST_PAIRS_BYTES", 4000)
+    monkeypatch.setattr(offset_room, "MOST_PAIRS_BYTES", 5600)
     table = OffsetTable(MemoryStateFile())
     for number in range(4):
         table.commit(f"{number:0200d}", "T", 0, 1, "10.0.0.1")
     with pytest.raises(Refused, match="as it leaves to others"):
         table.commit(f"{4:0200d}", "T", 0, 1, "10.0.0.1")
     table.commit("g", "T", 0, 1, "10.0.0.2")
+
+
+def test_offsets_that_are_gone_count_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_room, "ALWAYS_ALLOWED", 1)
+    table = OffsetTable(MemoryStateFile(), most=16)
+    for number in range(20):  # a plant behind one address whose topics come and go
+        for queue_id in range(4):
+            table.commit(f"g{number}", "T", queue_id, 1, "10.0.0.1")
+            table.commit(f"g{number}", "T", 4 + queue_id, 1, "10.0.0.2")
+        table.drop_group(f"g{number}")
+    assert [table._room._new.room(by, 16) for by in ("10.0.0.1", "10.0.0.2")] == [8, 8]
+    assert table._room._parts == {}
+
+
+def test_bytes_of_pairs_that_are_gone_count_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offset_room, "ALWAYS_ALLOWED_BYTES", 1)
+    monkeypatch.setattr(offset_room, "MOST_PAIRS_BYTES", 5000)
+    table = OffsetTable(MemoryStateFile())
+    for number in range(20):
+        table.commit(f"{number:0200d}", "T", 0, 1, "10.0.0.1")
+        table.commit(f"{number:0200d}", "T", 1, 1, "10.0.0.2")
+        table.drop_topic("T")
+    assert table._room._pairs_bytes == 0
