@@ -47,21 +47,27 @@ def _compiled(text: str) -> Callable[[Properties], bool] | ExpressionError:
 
 SMALL_TEXT = 1024  # characters: about 30 KB when compiled; the largest have a megabyte
 _compiled_small = lru_cache(maxsize=256)(_compiled)
-MOST_LARGE = 8
+MOST_LARGE = 8 * MAX_TEXT  # characters of all of them: eight of the largest, a hundred of some thousand
 _LARGE: dict[str, Callable[[Properties], bool] | ExpressionError] = {}  # the newest last
 
 
 def _compiled_large(text: str) -> Callable[[Properties], bool] | ExpressionError:
-    found = _LARGE.pop(text, None) or _compiled(text)
+    if len(text) > MAX_TEXT:
+        return _compiled(text)  # an error
+    if (found := _LARGE.pop(text, None)) is None:
+        found = _compiled(text)
+        left = MOST_LARGE - len(text) - sum(map(len, _LARGE))
+        while left < 0 and _LARGE:
+            oldest = next(iter(_LARGE))
+            del _LARGE[oldest]
+            left += len(oldest)
     _LARGE[text] = found
-    if len(_LARGE) > MOST_LARGE:
-        del _LARGE[next(iter(_LARGE))]
     return found
 
 
 def is_at_hand(text: str) -> bool:
-    """Return whether an expression is compiled already, or is so small that it takes little time."""
-    return len(text) <= SMALL_TEXT or text in _LARGE
+    """Return whether an expression is compiled already, or takes little time: it is small, or too long for any."""
+    return len(text) <= SMALL_TEXT or len(text) > MAX_TEXT or text in _LARGE
 
 
 # compiled operands

@@ -1,7 +1,7 @@
 """How often an address may have a large SQL92 expression compiled: the largest take 50 ms, in which nobody is served.
 
-A request of some hundred bytes is enough, since it may go by what its group subscribes to. Those that are in use are
-compiled already, and cost nothing here; this machine has no limit. Sans I/O.
+A request of some hundred bytes is enough, since it may go by what its group subscribes to. Those that were used last
+are compiled already, `sql92.MOST_LARGE` characters of them, and cost nothing here; this machine has no limit. Sans I/O.
 """
 
 from collections.abc import Callable

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from appliance.broker.filter.sql92 import MOST_LARGE, compile_expression, is_at_hand
+from appliance.broker.filter import sql92
+from appliance.broker.filter.sql92 import MOST_LARGE, ExpressionError, compile_expression, is_at_hand
 from appliance.broker.filter.subscriptions import SQL92, TAG
 from appliance.broker.tables import compile_pace
 from appliance.broker.tables.compile_pace import BURST, PER_S, CompilePace
@@ -43,13 +44,30 @@ def test_an_address_has_so_many_characters_compiled_at_once_and_more_with_time()
     pace.check(large(99, each), SQL92, "10.0.0.1")
 
 
-def test_the_largest_that_were_used_last_are_at_hand() -> None:
-    for number in range(MOST_LARGE):
-        compile_expression(large(number))
-    compile_expression(large(0))
-    compile_expression(large(MOST_LARGE))
-    assert [is_at_hand(large(number)) for number in (0, 1, 2, MOST_LARGE)] == [True, False, True, True]
+def test_the_large_ones_that_were_used_last_are_at_hand() -> None:
+    each = MOST_LARGE // 8
+    for number in range(8):
+        compile_expression(large(number, each))
+    compile_expression(large(0, each))
+    compile_expression(large(8, each))
+    assert [is_at_hand(large(number, each)) for number in (0, 1, 2, 8)] == [True, False, True, True]
     assert is_at_hand("m = 1")
+
+
+def test_a_plant_of_many_groups_with_filters_of_some_thousand_characters_is_served() -> None:
+    pace = CompilePace(lambda: 0.0)
+    for _ in range(10):
+        for number in range(60):
+            pace.check(large(number), SQL92, "10.0.0.1")
+            compile_expression(large(number))
+
+
+def test_what_is_too_long_for_any_is_told_so_and_not_kept() -> None:
+    text = large(0, BURST + 1)
+    CompilePace(lambda: 0.0).check(text, SQL92, "10.0.0.1")
+    with pytest.raises(ExpressionError, match="allowed 32768"):
+        compile_expression(text)
+    assert text not in sql92._LARGE
 
 
 @pytest.mark.slow
