@@ -28,6 +28,7 @@ from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.offsets import OffsetTable
 from appliance.broker.tables.topics import TopicTable
+from netstack.errors import Refused
 from storage_driver.files.journal_file import JournalFile
 from storage_driver.interfaces import Messages
 from storage_driver.journal import Journal, JournalFailed
@@ -223,7 +224,7 @@ class PopEngine:
     # ---- taking
 
     async def _collect(self, wanted: PopRequest, room: Room) -> PopAnswer:
-        """Take what is there now, from the topic and its retry topics."""
+        """Take what is there now, from the topic and its retry topics. Raises Refused, OSError."""
         answer = PopAnswer(self._now_ms(), [], 0)
         left, rest = Left(min(wanted.most, MOST_MESSAGES), MAX_BYTES, answer.pop_ms), 0
         try:
@@ -233,6 +234,9 @@ class PopEngine:
                     answer.slices.append(taken)
                     left = left.less(taken.records)
                 rest += self._rest_of(key)
+        except (Refused, OSError):
+            if not answer.slices:  # else what was taken is told: it is hidden from others, and its delivery counts
+                raise
         finally:
             self._wake_for_rest(wanted)
         if answer.slices:

@@ -170,11 +170,11 @@ class PopTable:
 
     def take(self, take: Take, following: int) -> int:
         """Messages were given out; return the mark of the journal."""
-        queue = take.queue
-        more = sum(offset not in queue.in_flight or queue.in_flight[offset] is None for offset in take.offsets)
-        self.in_flight += more
-        self._owners[take.owner] = self._owners.get(take.owner, 0) + more
-        self._taken.change(take.address, more)
+        queue, count = take.queue, len(take.offsets)
+        self._count_takes([queue.in_flight.get(offset) for offset in take.offsets])  # of whoever lost an answer
+        self.in_flight += count
+        self._owners[take.owner] = self._owners.get(take.owner, 0) + count
+        self._taken.change(take.address, count)
         queue.take(take, following)
         group, (topic, queue_id) = queue.key
         self._offsets.note_given(group, topic, queue_id, queue.next)

@@ -2,6 +2,7 @@
 
 import errno
 import math
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -241,6 +242,20 @@ async def test_no_more_than_the_limit_is_in_flight(tmp_path: Path) -> None:
         assert bodies(await bench.receive(owner="c")) == []
         await bench.acknowledge(handles(one)[0])
         assert len(bodies(await bench.receive(owner="c"))) == 1
+
+
+async def test_what_was_taken_is_told_where_the_next_queue_is_refused(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        bench.table.limits = bench.table.limits._replace(queues=1)
+        for queue_id in (0, 1):
+            await bench.send(b"%d" % queue_id, queue_id=queue_id)
+        [first] = bodies(await bench.receive())
+        await bench.send(b"more", queue_id=int(first))
+        got = list[bytes]()
+        for _ in range(10):  # each begins at one of both queues
+            with suppress(Refused):
+                got += bodies(await bench.receive())
+        assert got == [b"more"]
 
 
 async def test_a_receiver_that_waits_for_room_gets_it_with_an_acknowledgement(tmp_path: Path) -> None:

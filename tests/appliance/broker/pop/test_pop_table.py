@@ -175,6 +175,18 @@ async def test_limits_hold_for_a_queue_an_owner_and_all() -> None:
     assert bench.table.room(bench.queue(), "a") == 2
 
 
+async def test_messages_that_another_connection_gets_in_place_of_one_that_is_gone_count_for_it_alone() -> None:
+    bench = Bench()
+    for owner in ("a", "b"):
+        take = Take(bench.queue(), (0, 1), NOW_MS, bench.table.due_in(60_000), owner)
+        take.address = f"10.0.0.{owner}"
+        bench.table.take(take, 2)
+    assert (bench.table.in_flight, bench.table._owners, dict(bench.table._taken._of)) == (2, {"b": 2}, {"10.0.0.b": 2})
+    for offset in (0, 1):
+        bench.table.acknowledge((KEY, offset, NOW_MS))
+    assert (bench.table.in_flight, bench.table._owners, dict(bench.table._taken._of)) == (0, {}, {})
+
+
 async def test_a_queue_of_which_the_offset_says_all_makes_place_for_another(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
