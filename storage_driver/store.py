@@ -22,6 +22,7 @@ from storage_driver.log.lineage import Lineage
 from storage_driver.log.marks import Mark
 from storage_driver.log.segment import SegmentFacts
 from storage_driver.log.truncation import Truncation
+from storage_driver.log.unwritable import note_unwritable
 from storage_driver.queues.dispatch import Arrival
 from storage_driver.reader import read_log
 from storage_driver.reading import ReadRequest, ReadResult
@@ -392,10 +393,16 @@ class MessageStore:
         """Write the log and the tables until cancelled."""
         self._log.proven_at = trio.current_time()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._log.run)
+            nursery.start_soon(self._run_log)
             nursery.start_soon(self._flusher.run)
             nursery.start_soon(self._spares)
             nursery.start_soon(self._maintenance.run)
+
+    async def _run_log(self) -> None:
+        """Write the log until it fails; the next start hears where the disk did not take it."""
+        await self._log.run()
+        if (refused := self._log.refused) is not None:
+            await trio.to_thread.run_sync(note_unwritable, self._opened.tables, self.config.root, *refused)
 
     async def _spares(self) -> None:
         """Have the next segment ready before the log reaches it; half a segment is written in more than a second."""

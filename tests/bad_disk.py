@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from storage_driver.files.disk import DiskFile, RealDisk, RealFile
+from storage_driver.files.disk import DiskFile, RealDisk, RealFile, SyncFailed
 
 BLOCK = 4096
 
@@ -14,11 +14,35 @@ class BadDisk(RealDisk):
     """`bad`: folder and name of a file -> byte ranges of it that give EIO, until their blocks are written over.
 
     `gone`: every read fails. A write of a part of a bad block fails, as the system reads the block first.
+    `worn`: inode -> byte ranges that take no write: it is lost, and the next sync of the file fails.
     """
 
     def __init__(self) -> None:
         self.bad: dict[str, list[tuple[int, int]]] = {}
         self.gone = False
+        self.worn: dict[int, list[tuple[int, int]]] = {}
+        self._lost: set[int] = set()  # inodes with a write that was lost
+
+    def wear(self, path: Path, start: int, end: int) -> None:
+        """Have a part of a file take no write."""
+        self.worn.setdefault(path.stat().st_ino, []).append((start, end))
+
+    def lose(self, fd: int, start: int, end: int) -> list[tuple[int, int]]:
+        """Return what of a write reaches the disk."""
+        inode, parts = os.fstat(fd).st_ino, [(start, end)]
+        for low, high in self.worn.get(inode, ()):
+            left = [part for a, b in parts for part in ((a, min(b, low)), (max(a, high), b)) if part[0] < part[1]]
+            if left != parts:
+                self._lost.add(inode)
+            parts = left
+        return parts
+
+    def sync_fails(self, fd: int) -> bool:
+        """Tell once that a write was lost."""
+        inode = os.fstat(fd).st_ino
+        failed = inode in self._lost
+        self._lost.discard(inode)
+        return failed
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> DiskFile:
         file = super().open(path, create=create, read_only=read_only)
@@ -68,5 +92,16 @@ class BadFile(RealFile):
             in_file = edge % BLOCK and not (edge == end and end >= self.size())
             if in_file and not self._disk.gone and self._disk.is_bad(self._fd, BLOCK, block * BLOCK):
                 raise OSError(errno.EIO, "Input/output error")
-        super().write(pieces, at)
+        parts = self._disk.lose(self._fd, at, end) if self._disk.worn else [(at, end)]
+        if parts == [(at, end)]:
+            super().write(pieces, at)
+        else:
+            data = b"".join(pieces)
+            for low, high in parts:
+                super().write([data[low - at : high - at]], low)
         self._disk.mend(self._fd, end - at, at)
+
+    def sync(self, *, in_place: bool = False) -> None:
+        if self._disk.worn and self._disk.sync_fails(self._fd):
+            raise SyncFailed(errno.EIO, "Input/output error")
+        super().sync(in_place=in_place)

@@ -6,7 +6,7 @@ from typing import Any
 from zlib import crc32
 
 from storage_driver.files.disk import Disk, DiskFile
-from storage_driver.files.unreadable import unreadable_in
+from storage_driver.files.unreadable import only_unreadable, unreadable_in
 from storage_driver.named_tuple import NamedTuple
 
 _POSITION = Struct(">8sqqqqq16sI")
@@ -71,8 +71,25 @@ class SlotFile:
                 self._disk.sync_folder(self._path.parent)
         self._sequence += 1
         raw = self._layout.pack(self._magic, self._sequence, *values, 0)[:-4]
-        self._file.write([raw + crc32(raw).to_bytes(4, "big")], _SLOT_AT[self._sequence % 2])
-        self._file.sync()
+        slot, at = raw + crc32(raw).to_bytes(4, "big"), _SLOT_AT[self._sequence % 2]
+        try:
+            self._file.write([slot], at)
+            self._file.sync()
+        except OSError as exc:
+            only_unreadable(exc)
+            self._replace(slot, at)
+
+    def _replace(self, slot: bytes, at: int) -> None:
+        """Put a new file in place, on other blocks of the disk. Raises OSError."""
+        temporary = self._path.with_name(self._path.name + ".tmp")
+        self._file = None
+        self._disk.remove(temporary)
+        file = self._disk.open(temporary, create=True)
+        file.write([slot.rjust(at + len(slot), b"\0").ljust(8192, b"\0")], 0)
+        file.sync()
+        self._disk.rename(temporary, self._path)
+        self._disk.sync_folder(self._path.parent)
+        self._file = file
 
 
 class PositionFile(SlotFile):

@@ -357,6 +357,11 @@ class CommitLog:
         if self._turns.cut is not None:
             self._turns.cut.ended.set()  # the thread takes nothing any more
 
+    @property
+    def refused(self) -> tuple[int, int] | None:
+        """Where the disk did not take a write: log offset, base of its file. None where it took all."""
+        return self._writer.refused
+
     def segment_of(self, log_offset: int) -> Segment | None:
         """Return the segment that holds a log offset, None when there is no such file."""
         at = bisect_right(self.segments, log_offset, key=_base) - 1

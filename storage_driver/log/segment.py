@@ -3,6 +3,7 @@
 Invariant: a segment is in place only after its predecessor, blank included, is on stable storage.
 """
 
+import errno
 import time
 from pathlib import Path
 
@@ -78,6 +79,7 @@ class SegmentWriter:
         self._ahead, self._largest = (FAR_AHEAD, size) if zero_ahead else (AHEAD, SMALL_BATCH)
         self._zeroed = 0  # log offset up to which zeros were written over what was only allocated
         self._spare: DiskFile | None = None
+        self.refused: tuple[int, int] | None = None  # a log offset where the disk did not take a write; its file's base
         self._spare_path, self._next_path = folder.parent / "spare.tmp", folder.parent / "next.tmp"
 
     @property
@@ -118,6 +120,8 @@ class SegmentWriter:
                 slowest = max(slowest, time.perf_counter() - before)
         except Stopped as stopped:
             self._zeroed = 0  # who knows
+            if stopped.unsure and stopped.errno == errno.EIO and self._tail is not None:
+                self.refused = stopped.base, self._tail.base
             stopped.written = WriteResult(begun, slowest, time.perf_counter() - started)
             raise
         return WriteResult(begun, slowest, time.perf_counter() - started)

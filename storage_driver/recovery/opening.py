@@ -24,6 +24,7 @@ from storage_driver.log.copied_segment import COPY
 from storage_driver.log.cut_history import CutDone
 from storage_driver.log.lineage import Lineage
 from storage_driver.log.truncation import Truncation
+from storage_driver.log.unwritable import replace_unwritable
 from storage_driver.queues.consume_queue import ConsumeQueue, QueueFiles
 from storage_driver.record import MessageQueue
 from storage_driver.recovery.losses import Loss, Losses
@@ -86,8 +87,8 @@ def open_folder(
     lock, moved = _lock_folder(disk, root)
     done = False
     try:
-        moved += _make_folders(disk, root)
         tables = ZeroingDisk(disk, root)
+        moved += _make_folders(disk, root) + replace_unwritable(tables, root)
         begin = partial(_recover, config, tables, lock, now_ms=now_ms, new_id=new_id, progress=progress)
         recover = partial(begin, moved=moved, others=others)
         opened = with_room(disk, root, recover)

@@ -5,8 +5,10 @@ from pathlib import Path
 
 from storage_driver.errors import MessageIllegal
 from storage_driver.files.disk import Disk
+from storage_driver.files.unreadable import only_unreadable
 from storage_driver.log.scan import intact, is_filler
 from storage_driver.log.segment import Segment
+from storage_driver.log.unwritable import keep_blocks
 from storage_driver.queues.consume_queue import ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, QueueFiles
 from storage_driver.queues.dispatch import is_queued
 from storage_driver.queues.queue_table import QueueRow, QueueTable, RebuildMark
@@ -350,8 +352,16 @@ class QueueRecovery:
             self._write_all()
 
     def sync(self) -> None:
-        """Return once every file written is on stable storage."""
-        self.files.sync()
+        """Return once every file written is on stable storage. Raises OSError: the next start rebuilds that queue."""
+        try:
+            self.files.sync()
+        except OSError as exc:
+            only_unreadable(exc)
+            if self.files.refused is not None:
+                key, path = self.files.refused
+                keep_blocks(self._disk, self.files.folder.parent, path)
+                self._mark.set({*self._mark.load(), key})
+            raise
         self.synced()
 
     def synced(self) -> None:

@@ -15,6 +15,7 @@ class RecoveredFiles:
         self.folder = root / "consumequeue"
         self.firsts: dict[MessageQueue, list[int]] = {}
         self.cut = 0  # queues
+        self.refused: tuple[MessageQueue, Path] | None = None  # what the disk did not take
         self._touched: dict[Path, DiskFile] = {}
 
     @property
@@ -53,9 +54,13 @@ class RecoveredFiles:
         self.firsts[key] = []
 
     def sync(self) -> None:
-        """Return once every file written is on stable storage. Raises OSError."""
+        """Return once every file written is on stable storage. Raises OSError; `refused` has the queue then."""
         for path, file in self._touched.items():
-            file.sync()
+            try:
+                file.sync()
+            except OSError:
+                self.refused = MessageQueue(path.parent.parent.name, int(path.parent.name)), path
+                raise
             self._disk.sync_folder(path.parent)
             self._disk.sync_folder(path.parent.parent)
         if self._touched:

@@ -12,9 +12,10 @@ from typing import Any
 from storage_driver.errors import StoreRefused
 from storage_driver.files.checkpoint import CheckpointFile, CheckpointValues, PositionFile
 from storage_driver.files.disk import Disk, data_pieces, zero_fill
-from storage_driver.files.unreadable import BLOCK, plain, unreadable_in, zero_unreadable
+from storage_driver.files.unreadable import BLOCK, only_unreadable, plain, unreadable_in, zero_unreadable
 from storage_driver.log.scan import Bad, Blank, fill, is_filler, next_good, walk, why_unreadable
 from storage_driver.log.segment import Segment
+from storage_driver.log.unwritable import note_unwritable
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.consume_queue import ConsumeQueue, QueueFiles
 from storage_driver.queues.dispatch import is_queued
@@ -129,7 +130,11 @@ class Recovery:
 
     def _sync(self, queues: QueueRecovery) -> None:
         if queues.files.touched > SYNC_SINGLY:
-            self._disk.sync_all(self._root)
+            try:
+                self._disk.sync_all(self._root)
+            except OSError:
+                queues.sync()  # one by one, so that the next start knows which file it was
+                raise
             queues.synced()
         else:
             queues.sync()
@@ -218,7 +223,7 @@ class Recovery:
                 if stop is None:
                     return self._cut(segment, at)
                 at = self._cover(segment, bad, stop, queues)
-            segment.file.sync()
+            self._sync_segment(segment, at)
             self._progress(segment.end - start, segments[-1].end - start)
             if number == len(segments) - 1:
                 self._went_on(segments, at, queues)
@@ -280,8 +285,17 @@ class Recovery:
     def _cut(self, segment: Segment, at: int) -> int:
         self.verdict.torn_bytes = zero_fill(segment.file, at - segment.base, segment.size)
         zero_unreadable(segment.file, at - segment.base, segment.size)
-        segment.file.sync()
+        self._sync_segment(segment, at)
         return at
+
+    def _sync_segment(self, segment: Segment, log_offset: int) -> None:
+        """Sync a segment; what its disk did not take has the next start copy it. Raises OSError."""
+        try:
+            segment.file.sync()
+        except OSError as exc:
+            only_unreadable(exc)
+            note_unwritable(self._disk, self._root, log_offset, segment.base)
+            raise
 
     def _cover(self, segment: Segment, bad: Bad, end: int, queues: QueueRecovery) -> int:
         why = f"bytes {bad.log_offset} to {end}: {bad.reason}"
@@ -294,7 +308,7 @@ class Recovery:
         queues.damaged_bytes += end - bad.log_offset
         covered = fill(segment, bad.log_offset, end, self._last_stored_ms)
         zero_unreadable(segment.file, bad.log_offset - segment.base, covered - segment.base)
-        segment.file.sync()
+        self._sync_segment(segment, bad.log_offset)
         self.verdict.quarantined.append(Damage(bad.log_offset, covered, bad.reason, name))
         return covered
 
