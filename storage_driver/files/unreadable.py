@@ -75,7 +75,7 @@ class ZeroingFile:
                 only_unreadable(exc)
             else:
                 if data:
-                    self._disk.gave(self.below, at)
+                    self._disk.gave(self._path, at)
                 return data
         return self._patched(at, min(at + count, self.below.size()))
 
@@ -185,7 +185,7 @@ class ZeroingDisk:
         self.blocks: dict[Path, set[int]] = {}  # of the files that have any
         self._ever: dict[Path, set[int]] = {}
         self._below, self._root = below, root
-        self._gave: tuple[DiskFile, int] | None = None
+        self._gave: tuple[Path, int] | None = None
         self._sure = False
 
     def told(self) -> list[str]:
@@ -208,9 +208,9 @@ class ZeroingDisk:
         if left:
             self.blocks[path] = left
 
-    def gave(self, file: DiskFile, at: int) -> None:
-        """Note a read that did not fail."""
-        self._gave = file, at
+    def gave(self, path: Path, at: int) -> None:
+        """Note a read that did not fail; by name, since an open file would keep its space when it is deleted."""
+        self._gave = path, at
 
     def read_again(self, file: DiskFile, start: int, end: int, error: OSError) -> bytes | None:
         """Return the bytes of a block that could not be read, None when it is sure that they cannot.
@@ -230,10 +230,19 @@ class ZeroingDisk:
 
     def _gives(self) -> bool:
         """Tell whether the disk gives back anything: what was read last, else the beginning of some file."""
-        if self._gave is not None and _comes(*self._gave):
+        if self._gave is not None and self._comes(*self._gave):
             return True
         paths = [self._root / name / facts.name for name in _FOLDERS for facts in self._files(self._root / name)]
-        return any(_comes(self._below.open(path, read_only=True), 0) for path in paths)
+        return any(self._comes(path, 0) for path in paths)
+
+    def _comes(self, path: Path, at: int) -> bool:
+        """Tell whether a block comes from the disk, and not from the page cache."""
+        try:
+            file = self._below.open(path, read_only=True)
+            file.advise(at, BLOCK, os.POSIX_FADV_DONTNEED)
+            return bool(file.read(BLOCK, at))
+        except OSError:
+            return False
 
     def _files(self, folder: Path) -> Iterator[FileFacts]:
         return (facts for facts in self._below.list(folder) if facts.size and not facts.is_folder and not facts.odd)
@@ -284,12 +293,3 @@ class ZeroingDisk:
 
     def lock(self, path: Path) -> FileLock:
         return self._below.lock(path)
-
-
-def _comes(file: DiskFile, at: int) -> bool:
-    """Tell whether a block comes from the disk, and not from the page cache."""
-    file.advise(at, BLOCK, os.POSIX_FADV_DONTNEED)
-    try:
-        return bool(file.read(BLOCK, at))
-    except OSError:
-        return False

@@ -10,6 +10,8 @@ import pytest
 from storage_driver.config import StoreConfig
 from storage_driver.errors import StoreRefused
 from storage_driver.files import unreadable
+from storage_driver.files.disk import RealDisk
+from storage_driver.files.unreadable import ZeroingDisk
 from storage_driver.index.index_file import IndexSize
 from storage_driver.record import Message, MessageQueue, decode_record, encode_host, encode_properties
 from storage_driver.store import MessageStore, open_store
@@ -191,3 +193,14 @@ async def test_a_read_that_fails_once_is_done_again(tmp_path: Path) -> None:
     async with open_store(config(tmp_path), now_ms=lambda: 6, disk=disk) as store:
         assert await missing(store, sent) == []
         assert store.verdict.lost is None
+
+
+def test_a_file_that_was_read_keeps_no_space_once_it_is_deleted(tmp_path: Path) -> None:
+    disk = ZeroingDisk(RealDisk(), tmp_path)
+    path = tmp_path / "a"
+    path.write_bytes(b"a")
+    file = disk.open(path)
+    assert file.read(1, 0) == b"a"
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    del file
+    assert len(list(Path("/proc/self/fd").iterdir())) == before - 1
