@@ -120,11 +120,12 @@ def _replication(seen: Mapping[str, Any]) -> str:
     if seen["role"] == "master":
         return f"Slaves    {_slaves(seen['slaves'])}"
     behind = seen["behind_bytes"]
-    distance = "has everything" if behind == 0 else f"{size(behind)} behind" if behind else "not asked yet"
+    distance = f"{size(behind)} behind" if behind else "has everything" if behind == 0 else "not asked yet"
     if seen["connected"]:
         return f"Master    connected to {seen['master']}, {distance}"
     why = seen["differs"] or seen["lost"]
-    asked = "" if behind is None else f", {distance} when it was asked last"
+    known = distance if behind else "had everything"
+    asked = "" if behind is None else f", {known} when it was asked last"
     return f"Master    not connected to {seen['master']}" + (f" ({why})" if why else "") + asked
 
 

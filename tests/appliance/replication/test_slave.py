@@ -234,6 +234,10 @@ def _emitted_ms(path: Path) -> int:
             {"lost": "refused", "behind_bytes": 3000},
             "Master    not connected to m:1 (refused), 3 KiB behind when it was asked last",
         ),
+        (
+            {"lost": "refused", "behind_bytes": 0},
+            "Master    not connected to m:1 (refused), had everything when it was asked last",
+        ),
         ({"differs": "another log", "lost": "x"}, "Master    not connected to m:1 (another log)"),
     ],
 )
