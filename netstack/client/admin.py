@@ -111,8 +111,8 @@ class Admin:
         """Create a topic, or change it, on every master; `attributes` are changes, `+key=value,-key`."""
         await self.put_topic_config(TopicConfig(topic, queues, queues, perm, order=order), attributes)
 
-    async def put_topic_config(self, config: TopicConfig, attributes: str = "") -> None:
-        """As `put_topic`, with all settings; of attributes only the changes count."""
+    async def put_topic_config(self, config: TopicConfig, attributes: str = "", *, at: str | None = None) -> None:
+        """As `put_topic`, with all settings; of attributes only the changes count; `at`: on one broker alone."""
         header = CreateTopicHeader(
             config.topic_name,
             "TBW102",
@@ -125,7 +125,8 @@ class Admin:
             attributes or None,
         )
         for broker in await self.brokers():
-            await self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+            if at is None or broker.name == at:
+                await self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic with its messages, on every master and in the NameServers."""

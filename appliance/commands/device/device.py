@@ -10,6 +10,7 @@ from appliance.device.device_actions import real_hands
 from provisioning.box import Box
 from provisioning.device import serve_device
 from provisioning.errors import ProvisioningError
+from provisioning.host import SERIAL
 from provisioning.port import StreamLine, open_line, pty_pair, serve_socket
 from uplink_spark.bounds import PORT, whole
 
@@ -22,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--listen", type=PORT, metavar="TCP_PORT", help="socket://127.0.0.1:PORT, 0: any free one")
     parser.add_argument("--baud", type=whole(50), default=115200)
     parser.add_argument("--root", type=Path, default=Path("/"), metavar="DIR", help="simulate a box in this folder")
-    parser.add_argument("--serial", default="RBX-0000", help="serial number of the simulated box in a new folder")
+    parser.add_argument(
+        "--serial", type=_serial, default="RBX-0000", help="serial number of the simulated box in a new folder"
+    )
     parser.add_argument("--model", default="x1", help="model of the simulated box")
 
 
@@ -54,6 +57,14 @@ def prepare(root: Path, serial: str, model: str) -> None:
             (factory / name).write_text(text + "\n")
     for name in ("opt/slots", "etc/rocketbox", "usr/lib/rocketbox/keys", "var/lib/rocketbox", "run/rocketbox"):
         (root / name).mkdir(parents=True, exist_ok=True)
+
+
+def _serial(text: str) -> str:
+    """Return a serial number that benches take. Raises ArgumentTypeError."""
+    if not SERIAL.fullmatch(text):
+        rule = "letters, digits, dots, dashes and underscores, up to 64 of them, a letter or a digit first"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a serial number: {rule}")
+    return text
 
 
 async def _serve(arguments: argparse.Namespace, box: Box) -> None:

@@ -24,6 +24,35 @@ from netstack.client import ClientError, Message, Pending, Producer, ProducerOpt
 from netstack.client.text import hashed_position
 from uplink_spark.bounds import amount, whole
 
+MOST_TEXTS = 10  # different errors that are told
+
+
+class Complaints:
+    """What went wrong: each text is told when it comes first, and at the end how often it came."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._others = 0
+
+    def note(self, error: ClientError) -> None:
+        """Take an error of one message."""
+        text = str(error)
+        if text in self._counts:
+            self._counts[text] += 1
+        elif len(self._counts) < MOST_TEXTS:
+            self._counts[text] = 1
+            print(f"rocketbox: {text}", file=sys.stderr)
+        else:
+            self._others += 1
+
+    def end(self) -> None:
+        """Tell how often the errors came that came again."""
+        for text, count in self._counts.items():
+            if count > 1:
+                print(f"rocketbox: {count:,} messages failed so: {text}", file=sys.stderr)
+        if self._others:
+            print(f"rocketbox: {self._others:,} more failed in other ways", file=sys.stderr)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
@@ -55,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _main(arguments: argparse.Namespace) -> int:
     options = ProducerOptions(timeout_s=arguments.timeout, window=arguments.window)
-    progress = ProgressLine("messages sent", quiet=arguments.quiet)
+    progress, complaints = ProgressLine("messages sent", quiet=arguments.quiet), Complaints()
     under_way: deque[Pending] = deque()
     async with (
         open_instance(arguments) as instance,
@@ -73,33 +102,30 @@ async def _main(arguments: argparse.Namespace) -> int:
                     queue = queues[hashed_position(arguments.order_key, len(queues))]
                 under_way.append(await producer.submit(message, queue=queue))
             except ClientError as error:
-                _complain(error, progress)
+                progress.failed += 1
+                complaints.note(error)
                 if not progress.count and not under_way:
                     break  # the first one failed at once: the rest would as well
             while under_way and under_way[0].done:
-                await _note(under_way.popleft(), progress, arguments)
+                await _note(under_way.popleft(), progress, complaints, quiet=arguments.quiet)
         while under_way:
-            await _note(under_way.popleft(), progress, arguments)
+            await _note(under_way.popleft(), progress, complaints, quiet=arguments.quiet)
+    complaints.end()
     if not arguments.quiet:
         progress.end()
     return FAILED if progress.failed else OK
 
 
-async def _note(pending: Pending, progress: ProgressLine, arguments: argparse.Namespace) -> None:
+async def _note(pending: Pending, progress: ProgressLine, complaints: Complaints, *, quiet: bool) -> None:
     try:
         result = await pending.wait()
     except ClientError as error:
-        _complain(error, progress)
+        progress.failed += 1
+        complaints.note(error)
     else:
         progress.add()
-        if not arguments.quiet:
+        if not quiet:
             print_json(result_row(result))
-
-
-def _complain(error: ClientError, progress: ProgressLine) -> None:
-    progress.failed += 1
-    if progress.failed <= 10:
-        print(f"rocketbox: {error}", file=sys.stderr)
 
 
 async def _messages(arguments: argparse.Namespace) -> AsyncIterator[Message]:

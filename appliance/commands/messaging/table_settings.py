@@ -63,9 +63,18 @@ def topic_text(config: TopicConfig) -> str:
     return clean(", ".join(told))
 
 
-def left_queues(before: Mapping[str, TopicConfig], after: TopicConfig) -> range:
+def topic_told(configs: Mapping[str, TopicConfig]) -> tuple[str, dict[str, Any]]:
+    """Return the settings by broker for people and for a program: once where all brokers have the same."""
+    rows = {broker: topic_row(config) for broker, config in configs.items()}
+    first = next(iter(rows))
+    if all(row == rows[first] for row in rows.values()):
+        return topic_text(configs[first]), rows[first]
+    return "; ".join(f"{clean(broker)}: {topic_text(config)}" for broker, config in configs.items()), {"brokers": rows}
+
+
+def left_queues(before: Mapping[str, TopicConfig], queues: int) -> range:
     """Return the numbers of the queues that consumers read before, with settings by broker, and not after."""
-    return range(after.read_queue_count, max(each.read_queue_count for each in before.values()))
+    return range(queues, max(each.read_queue_count for each in before.values()))
 
 
 def left_text(topic: str, left: range, messages: int) -> str:

@@ -1,6 +1,7 @@
 """`rocketbox topics ...`: list, look at, make, change and delete topics; 0 done, 1 failed."""
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from appliance.commands.messaging.table_settings import (
     left_text,
     topic_row,
     topic_text,
+    topic_told,
 )
 from appliance.commands.tables import confirmed
 from netstack.client import ClientError
@@ -145,34 +147,35 @@ async def create_topic(admin: Admin, arguments: argparse.Namespace) -> int:
             change = f"`rocketbox topics change {name} …` changes it"
             raise ClientError(f"{name} exists already: {topic_text(config)}; {change}")
     if there:
-        config = next(iter(there.values()))
-        return put_done(name, "exists already", topic_text(config), topic_row(config), arguments)
-    new = TopicConfig(name, NEW_QUEUES, NEW_QUEUES)
-    return await _put(admin, new, arguments)
+        return put_done(name, "exists already", *topic_told(there), arguments)
+    wanted = asked_topic(TopicConfig(name, NEW_QUEUES, NEW_QUEUES), arguments)
+    await admin.put_topic_config(wanted, attribute_changes(TopicConfig(name), wanted))
+    return await _checked(admin, "created", {"": wanted}, arguments)
 
 
 async def change_topic(admin: Admin, arguments: argparse.Namespace) -> int:
     name, configs = arguments.topic, await admin.topics()
     before = configs[known(name, configs, "topic")]
-    config = next(iter(before.values()))
-    if left := left_queues(before, asked_topic(config, arguments)) if arguments.queues else range(0):
+    wanted = {broker: asked_topic(config, arguments) for broker, config in before.items()}
+    if left := left_queues(before, arguments.queues) if arguments.queues else range(0):
         offsets = await admin.topic_offsets(name)
         messages = sum(seen.max_offset - seen.min_offset for queue, seen in offsets.items() if queue.queue_id in left)
         if not confirmed(left_text(name, left, messages), arguments.yes):
             return FAILED
-    return await _put(admin, config, arguments)
+    for broker, config in wanted.items():  # each from its own settings: brokers may differ in what is not asked
+        await admin.put_topic_config(config, attribute_changes(before[broker], config), at=broker)
+    return await _checked(admin, "changed", wanted, arguments)
 
 
-async def _put(admin: Admin, before: TopicConfig, arguments: argparse.Namespace) -> int:
-    """Put a topic as it was with what the command line asks, and tell what the brokers then have."""
-    name, wanted = arguments.topic, asked_topic(before, arguments)
-    await admin.put_topic_config(wanted, attribute_changes(before, wanted))
-    for broker, config in (await admin.topics()).get(name, {}).items():
+async def _checked(admin: Admin, done: str, wanted: Mapping[str, TopicConfig], arguments: argparse.Namespace) -> int:
+    """Tell what the brokers have once they were asked for `wanted`. Raises ClientError where one has something else."""
+    name = arguments.topic
+    there = (await admin.topics()).get(name) or wanted
+    for broker, config in there.items():
         if asked_topic(config, arguments) != _plain(config):
             why = "brokers before 5.0 take neither --type nor --acknowledge"
             raise ClientError(f"{broker} has {name} with {topic_text(config)}: {why}")
-    done = "created" if arguments.action == "create" else "changed"
-    return put_done(name, done, topic_text(wanted), topic_row(wanted), arguments)
+    return put_done(name, done, *topic_told(there), arguments)
 
 
 def _plain(config: TopicConfig) -> TopicConfig:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from appliance.commands.messaging.send import Complaints
+from netstack.client import ClientError
 from tests.interop.box import ROOT, Box
 
 
@@ -54,6 +56,25 @@ def test_a_key_keeps_its_queue_and_one_way_prints_nothing(rocketbox: Any) -> Non
     assert len(queues) == 1
     assert rocketbox("send", "Keyed", "x", "--oneway")[:2] == (0, [])
     assert rocketbox("send", "Keyed", "x", "--quiet") == (0, [], "")
+
+
+def test_an_error_that_comes_again_is_told_once_and_how_often_at_the_end(rocketbox: Any) -> None:
+    bad, other = '{"body":"x","properties":{"a\\u0001b":"c"}}\n', '{"body":"x","properties":{"KEYS\\u0002":"c"}}\n'
+    code, sent, err = rocketbox("send", "Failing", "--json", stdin='{"body":"good"}\n' + 12 * bad + other)
+    first, second, total, progress = err.splitlines()
+    assert (code, len(sent)) == (1, 1)
+    assert total == f"rocketbox: 12 messages failed so: {first.removeprefix('rocketbox: ')}"
+    assert second != first
+    assert "1 messages sent" in progress
+
+
+def test_of_many_different_errors_ten_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    complaints = Complaints()
+    for number in range(15):
+        complaints.note(ClientError(f"error {number}"))
+    complaints.end()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [*(f"rocketbox: error {number}" for number in range(10)), "rocketbox: 5 more failed in other ways"]
 
 
 @pytest.mark.slow

@@ -50,9 +50,9 @@ def test_attributes_are_sent_as_changes(said: dict[str, str], changes: str) -> N
 
 def test_queues_that_consumers_lose_are_those_of_the_broker_with_most() -> None:
     more = {"a": TOPIC, "b": replace(TOPIC, read_queue_count=9)}
-    left = left_queues(more, asked_topic(TOPIC, line(queues=8)))
+    left = left_queues(more, 8)
     assert left_text("T", left, 1) == "Consumers of T will not read queue 8 any more, with 1 message."
-    assert not left_queues(more, asked_topic(TOPIC, line(queues=9)))
+    assert not left_queues(more, 9)
 
 
 def test_a_topic_is_told_with_what_is_unusual() -> None:
