@@ -226,13 +226,14 @@ def _pop_tables(tables: BrokerTables) -> "PopTables":
 
 
 def _pop_handlers(ground: _Ground, pop: LazyPop) -> dict[int, Handle]:
-    from appliance.broker.pop_requests.checks import PopRules
+    from appliance.broker.pop_requests.checks import PopChecks, PopRules
     from appliance.broker.pop_requests.composition import pop_handlers  # see _pop
 
     config, rules, tables = ground.config, ground.config.broker, ground.tables
     readable = bool(rules.permission & READ) and not ground.follows  # takes are the master's
     pop_rules = PopRules(ground.address, config.box.name, readable, rules.property_filter)
-    return pop_handlers(pop.engine(), pop_rules, _pop_tables(tables), tables.modes, ground.store)
+    checks = PopChecks(pop_rules, tables.topics, tables.groups, tables.compile_pace)
+    return pop_handlers(pop.engine(), checks, _pop_tables(tables), tables.modes, ground.store)
 
 
 def _sessions(ground: _Ground) -> Sessions:
@@ -337,6 +338,7 @@ def _pulls(ground: _Ground, intake: Intake) -> Pulls:
             tables.offsets,
             tables.arrivals,
             tables.stats,
+            tables.compile_pace,
             moved=MovedEvents(intake, config.box.name).note,
         ),
         store,

@@ -16,6 +16,7 @@ from appliance.broker.publish.questions import Questions
 from appliance.broker.publish.recent import recent_messages
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import ClientTable
+from appliance.broker.tables.compile_pace import CompilePace
 from appliance.broker.tables.creations import Creations
 from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.offsets import OffsetTable
@@ -47,6 +48,7 @@ class BrokerTables(NamedTuple):
     creations: Creations
     resent: Resent
     modes: RequestModes
+    compile_pace: CompilePace  # of all front doors: an address has one budget
 
 
 def make_tables(
@@ -85,6 +87,7 @@ def make_tables(
         creations,
         Resent(files.state_file("resent", folder="rocketbox")),
         modes,
+        CompilePace(trio.current_time),
     )
 
 

@@ -5,8 +5,6 @@ ReceiveMessageActivity, GrpcClientSettingsManager; 5.5.0 PopMessageProcessor.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import trio
-
 from appliance.broker.delay.levels import parse_levels
 from appliance.broker.filter.kept_filters import Filtered, filtered
 from appliance.broker.filter.subscriptions import (
@@ -49,11 +47,12 @@ class Consumers:
         topics: TopicTable,
         groups: GroupTable,
         clients: ClientTable,
+        pace: CompilePace,
         *,
         now_ms: Callable[[], int],
     ) -> None:
         self._rules, self._topics, self._groups, self._clients, self._now_ms = rules, topics, groups, clients, now_ms
-        self._retries_ms, self._pace = parse_levels(rules.delay_levels), CompilePace(trio.current_time)
+        self._retries_ms, self._pace = parse_levels(rules.delay_levels), pace
 
     def join(self, session: ClientSession, settings: Settings) -> None:
         """Make a consumer known with its subscriptions. Raises Rejection, Refused."""

@@ -45,8 +45,10 @@ def make_service(config: Config, served: GrpcParts) -> Made:
     rules = ConsumerRules(
         config.broker.delay_levels, bool(config.broker.permission & READ), config.broker.property_filter
     )
-    consumers = Consumers(rules, tables.topics, tables.groups, tables.clients, now_ms=served.now_ms)
-    telemetry = ClientStreams(TelemetryRules(most_bytes), sessions, tables.clients, consumers, now_ms=served.now_ms)
+    of_consumers = tables.topics, tables.groups, tables.clients, tables.compile_pace
+    consumers = Consumers(rules, *of_consumers, now_ms=served.now_ms)
+    said = TelemetryRules(most_bytes, served.counts.refusals)
+    telemetry = ClientStreams(said, sessions, tables.clients, consumers, now_ms=served.now_ms)
     least = ReceiveRules(broker, config.grpc.min_invisible_ms, config.grpc.min_poll_ms / 1000)
     receives = Receives(least, engine, sessions, consumers, KeptFilters(), refusals=served.counts.refusals)
     acks = Acks(broker, engine, served.now_ms)

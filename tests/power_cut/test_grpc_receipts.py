@@ -13,6 +13,7 @@ from appliance.broker.filter.kept_filters import KeptFilters
 from appliance.broker.pop.engine import PopEngine
 from appliance.broker.rights import Signer
 from appliance.broker.tables.clients import ClientTable
+from appliance.broker.tables.compile_pace import CompilePace
 from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.topics import TopicRules, TopicTable
 from appliance.grpc.acks import Acks
@@ -56,7 +57,12 @@ class GrpcDoor:
         groups.put(Group(GROUP, retry_max_times=100))
         sessions = ClientSessions(OpenGate(), _NoKeys(), engine.renew)
         consumers = Consumers(
-            ConsumerRules("1s 5s"), topics, groups, ClientTable(now_ms=now_ms, uptime_ms=now_ms), now_ms=now_ms
+            ConsumerRules("1s 5s"),
+            topics,
+            groups,
+            ClientTable(now_ms=now_ms, uptime_ms=now_ms),
+            CompilePace(lambda: 0.0),
+            now_ms=now_ms,
         )
         self._receives = Receives(
             ReceiveRules("box"), lambda: engine, sessions, consumers, KeptFilters(), refusals=Counter()

@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
-import trio
-
 from appliance.broker.consume.lookups import FIRST_5X_VERSION
 from appliance.broker.consume.reading import MAX_BYTES, MAX_COUNT, FilteredReader
 from appliance.broker.filter.kept_filters import KeptFilters, filtered
@@ -87,6 +85,7 @@ class PullTables(NamedTuple):
     offsets: OffsetTable
     arrivals: Arrivals
     stats: GetStats
+    compile_pace: CompilePace
     moved: Callable[[str, MessageQueue, int, int], None] = lambda group, queue, asked, corrected: None
 
 
@@ -104,7 +103,6 @@ class Pulls:
     def __init__(self, rules: PullRules, tables: PullTables, store: Reading) -> None:
         self._rules, self._tables, self._store = rules, tables, store
         self._reader, self._filters = FilteredReader(store, tables.arrivals), KeptFilters()
-        self._pace = CompilePace(trio.current_time)
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code -> handler."""
@@ -198,13 +196,13 @@ class Pulls:
         if header.sys_flag & PullMessageHeader.CLASS_FILTER:
             return Subscription(header.topic)
         if header.sys_flag & PullMessageHeader.SUBSCRIPTION:
-            self._pace.check(header.subscription or "", header.expression_type, peer.remote[0])
+            self._tables.compile_pace.check(header.subscription or "", header.expression_type, peer.remote[0])
             subscription = self._inline(header)
         else:
             consumers = self._tables.clients.consumers(header.consumer_group)
             assert consumers is not None, "checked before"
             subscription = consumers.subscriptions[header.topic]
-            self._pace.check(subscription.text, subscription.kind, peer.remote[0])
+            self._tables.compile_pace.check(subscription.text, subscription.kind, peer.remote[0])
         if not subscription.by_tags and not self._rules.property_filter:
             raise Refused(
                 ResponseCode.SYSTEM_ERROR,

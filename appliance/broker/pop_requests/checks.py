@@ -2,8 +2,6 @@
 
 from typing import Protocol
 
-import trio
-
 from appliance.broker.filter.kept_filters import Filtered, filtered
 from appliance.broker.filter.subscriptions import (
     SubscriptionError,
@@ -45,9 +43,8 @@ class Asked(Protocol):
 class PopChecks:
     """Checks of one broker."""
 
-    def __init__(self, rules: PopRules, topics: TopicTable, groups: GroupTable) -> None:
-        self.rules, self._topics, self._groups = rules, topics, groups
-        self._pace = CompilePace(trio.current_time)
+    def __init__(self, rules: PopRules, topics: TopicTable, groups: GroupTable, pace: CompilePace) -> None:
+        self.rules, self._topics, self._groups, self._pace = rules, topics, groups, pace
 
     def readable(self, what: str) -> None:
         """Raise Refused when the broker answers no readers."""

@@ -3,7 +3,7 @@
 from appliance.broker.filter.kept_filters import KeptFilters
 from appliance.broker.pop.engine import PopEngine, PopTables
 from appliance.broker.pop_requests.acknowledging import Acknowledging
-from appliance.broker.pop_requests.checks import PopChecks, PopRules
+from appliance.broker.pop_requests.checks import PopChecks
 from appliance.broker.pop_requests.looking import Looking
 from appliance.broker.pop_requests.modes import Modes
 from appliance.broker.pop_requests.receiving import Receiving
@@ -13,10 +13,10 @@ from storage_driver.interfaces import Queues
 
 
 def pop_handlers(
-    engine: PopEngine, rules: PopRules, tables: PopTables, modes: RequestModes, store: Queues
+    engine: PopEngine, checks: PopChecks, tables: PopTables, modes: RequestModes, store: Queues
 ) -> dict[int, Handle]:
     """Return request code -> handler."""
-    checks, filters = PopChecks(rules, tables.topics, tables.groups), KeptFilters()
+    filters = KeptFilters()
     return merged(
         Receiving(engine, checks, tables.arrivals, filters).handlers(),
         Acknowledging(engine, checks, store, tables.topics).handlers(),

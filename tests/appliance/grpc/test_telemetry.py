@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+from appliance.__main__ import main
 from appliance.grpc import telemetry
 from appliance.grpc.outcome import Rejection
 from appliance.grpc.settings_waits import SettingsWaits
@@ -106,6 +108,25 @@ async def test_settings_that_are_refused_get_the_code_and_end_the_stream(
         assert (told.status.code, told.WhichOneof("command"), outcome.status) == (code, None, 3)
         assert text in told.status.message
         assert text in outcome.text
+
+
+async def test_refused_settings_are_counted_and_told_once_for_each_address_and_code(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = (consumer_settings("G", "T", tags="||"), consumer_settings("G", "T", tags="||"), consumer_settings("a b"))
+    async with grpc_box(tmp_path) as (_, port), asking(port) as client:
+        for settings in refused:
+            await client.client.calls[await client.telemetry(settings)].ended.wait()
+        assert await trio.to_thread.run_sync(main, ["metrics", "--data", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    lines = [record.getMessage() for record in caplog.records if "grpc_settings_refused" in record.getMessage()]
+    assert [line.partition("reason")[0] for line in lines] == [
+        "event=grpc_settings_refused peer=127.0.0.1 client='client@1' code=ILLEGAL_FILTER_EXPRESSION ",
+        "event=grpc_settings_refused peer=127.0.0.1 client='client@1' code=ILLEGAL_CONSUMER_GROUP ",
+    ]
+    named = 'rocketbox_refusals_total{port="grpc",request="Telemetry",response="%s"} %d.0'
+    assert named % ("ILLEGAL_FILTER_EXPRESSION", 2) in text
+    assert named % ("ILLEGAL_CONSUMER_GROUP", 1) in text
 
 
 async def test_a_receive_says_why_settings_were_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from appliance.broker.pop.pop_queue import Take
 from appliance.broker.pop.pop_table import key_of
 from appliance.broker.pop_requests.acknowledging import Acknowledging
 from appliance.broker.pop_requests.checks import PopChecks, PopRules
+from appliance.broker.tables.compile_pace import CompilePace
 from appliance.requests import Answer
 from appliance.testing import FakePeer, answered
 from tests.appliance.box import ask, connected, running_box, send
@@ -90,7 +91,7 @@ async def test_a_batch_without_acknowledgements_or_with_too_many_is_refused(tmp_
 async def test_a_repeated_acknowledgement_is_answered_no_sooner_than_the_first(tmp_path: Path) -> None:
     async with pop_bench(tmp_path, run=False) as bench, trio.open_nursery() as nursery:
         await bench.send(b"1")
-        checks = PopChecks(PopRules("address", "box"), bench.topics, bench.groups)
+        checks = PopChecks(PopRules("address", "box"), bench.topics, bench.groups, CompilePace(lambda: 0.0))
         acks = Acknowledging(bench.engine, checks, bench.small.store, bench.topics)
         due = bench.table.due_in(60_000)
         queue = bench.table.open(key_of("G", "T", 0), 0)

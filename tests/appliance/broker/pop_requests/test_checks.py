@@ -3,6 +3,7 @@
 import pytest
 
 from appliance.broker.pop_requests.checks import NO_FILTER, PopChecks, PopRules
+from appliance.broker.tables.compile_pace import CompilePace
 from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.topics import TopicRules, TopicTable
 from appliance.testing import FakePeer, MemoryStateFile
@@ -16,7 +17,7 @@ def checks(**of_group: object) -> PopChecks:
     topics.ensure("T", queues=2)
     topics.ensure("Closed", queues=2, perm=2)
     groups.put(Group("G", **of_group))  # type: ignore[arg-type]
-    return PopChecks(PopRules("address", "box"), topics, groups)
+    return PopChecks(PopRules("address", "box"), topics, groups, CompilePace(lambda: 0.0))
 
 
 def refused(found: PopChecks, topic: str, queue_id: int = 0) -> int:
