@@ -11,7 +11,8 @@ import trio
 
 from appliance.admin import open_socket
 from appliance.box_view import BoxView
-from appliance.errors import ApplianceError
+from appliance.errors import ApplianceError, PortTaken
+from appliance.health.conditions import Condition
 from appliance.metrics.scrape import SOCKET_NAME
 from appliance.sockets import open_port, port_of
 from netstack.web.connections import CONNECTIONS, Load, WebConnections
@@ -22,16 +23,17 @@ if TYPE_CHECKING:
     from netstack.web.http import Respond
 
 log = logging.getLogger("appliance")
+SERVED = {"page.port": "no status page", "metrics.port": "no metrics port"}  # what there is not where it is closed
 
 
 async def observe(
     watched: BoxView, runtime: Path, ask: "Ask", *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Answer until cancelled; what cannot be opened is logged, the box serves without it.
+    """Answer until cancelled; what cannot be opened is a condition, the box serves without it.
 
     `ask` takes a request to the box's own broker port: what somebody with the token changes goes that way.
     """
-    config, doors = watched.config, list[tuple[trio.SocketListener, Load]]()
+    config, doors, closed = watched.config, list[tuple[trio.SocketListener, Load]](), list[Condition]()
     metrics, history = partial(_metrics, watched), _history(watched) if config.page.port else None
     if (opened := _open_socket(runtime / SOCKET_NAME)) is not None:
         doors.append((opened, metrics))
@@ -40,10 +42,12 @@ async def observe(
         (config.page.host, config.page.port, "page.port", partial(_page, watched, history, ask)),
     )
     for host, port, key, load in said:
-        listeners = await _open_port(host, port, key) if port else []
+        listeners = await _open_port(host, port, key, closed) if port else []
         doors += [(listener, load) for listener in listeners]
         if listeners and watched.board is not None:
             watched.board.opened(key.removesuffix(".port"), port_of(listeners))
+    if closed and watched.board is not None:
+        watched.board.add_source(lambda: closed)
     async with trio.open_nursery() as nursery:
         for listener, load in doors:
             nursery.start_soon(trio.serve_listeners, WebConnections(load), [listener])
@@ -81,9 +85,15 @@ def _open_socket(path: Path) -> trio.SocketListener | None:
     return trio.SocketListener(trio.socket.from_stdlib_socket(made))
 
 
-async def _open_port(host: str, port: int, key: str) -> list[trio.SocketListener]:
+async def _open_port(host: str, port: int, key: str, closed: list[Condition]) -> list[trio.SocketListener]:
+    """Return the listeners of a port, none where it cannot be opened: then `closed` says why."""
     try:
         return await open_port(host, port, key)
+    except PortTaken:
+        why = f"port {port} on {host} is taken by another program"
+        step = f"stop it (`ss -ltnp 'sport = :{port}'` names it) or choose another {key}, then restart the box"
     except ApplianceError as exc:
-        log.error("event=port_not_opened key=%s reason=%r next_step=change_the_key_and_restart", key, str(exc))
-        return []
+        why, step = str(exc), f"correct {key.partition('.')[0]}.host or {key}, then restart the box"
+    log.error("event=port_not_opened key=%s reason=%r next_step=%r", key, why, step)
+    closed.append(Condition("port_closed", f"{SERVED[key]}: {why}", step, key))
+    return []

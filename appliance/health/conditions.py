@@ -331,6 +331,14 @@ CATALOGUE = (
         "test_guard.py::test_what_is_wrong_with_keys_is_a_condition",
     ),
     ConditionKind(
+        "port_closed",
+        "D302",
+        "degraded",
+        "at once, until a restart that can open the port",
+        "no status page: port 8080 on 0.0.0.0 is taken by another program",
+        "test_observation.py::test_a_port_that_is_taken_is_a_condition_with_the_next_step",
+    ),
+    ConditionKind(
         "tables_unsaved",
         "D109",
         "degraded",

@@ -92,6 +92,11 @@ class HealthBoard:
         self._ports[name] = port
         self._changed.set()
 
+    def add_source(self, source: Source) -> None:
+        """Have one more part say what is wrong."""
+        self._sources = (*self._sources, source)
+        self._changed.set()
+
     def observe(self, verdict: ProofVerdict) -> None:
         """Take the watchdog's verdict; a change of state is written at once."""
         self._verdict = verdict
