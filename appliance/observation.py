@@ -3,6 +3,7 @@ before somebody asks.
 """
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,11 +28,17 @@ SERVED = {"page.port": "no status page", "metrics.port": "no metrics port"}  # w
 
 
 async def observe(
-    watched: BoxView, runtime: Path, ask: "Ask", *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    watched: BoxView,
+    runtime: Path,
+    ask: "Ask",
+    admits: Callable[[str], bool],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Answer until cancelled; what cannot be opened is a condition, the box serves without it.
 
-    `ask` takes a request to the box's own broker port: what somebody with the token changes goes that way.
+    `ask` takes a request to the box's own broker port: what somebody with the token changes goes that way. `admits`
+    tells by address who may come, as at the ports of clients.
     """
     config, doors, closed = watched.config, list[tuple[trio.SocketListener, Load]](), list[Condition]()
     metrics, history = partial(_metrics, watched), _history(watched) if config.page.port else None
@@ -50,10 +57,18 @@ async def observe(
         watched.board.add_source(lambda: closed)
     async with trio.open_nursery() as nursery:
         for listener, load in doors:
-            nursery.start_soon(trio.serve_listeners, WebConnections(load), [listener])
+            nursery.start_soon(trio.serve_listeners, WebConnections(load, partial(_admit, watched, admits)), [listener])
         if history is not None:
             nursery.start_soon(history.run)
         task_status.started()
+
+
+def _admit(watched: BoxView, admits: Callable[[str], bool], address: str, port: int) -> bool:
+    """Tell whether a connection is taken; one that is not is counted and logged as at the ports of clients."""
+    if not admits(address):
+        watched.governor.refused(address, port, "access: address is not allowed")
+        return False
+    return True
 
 
 def _history(watched: BoxView) -> "CurveHistory":

@@ -34,7 +34,7 @@ from appliance.requests import Handle, Responder, ResponderStatistics, without
 from appliance.sockets import port_of
 from appliance.standing import ClientPorts, Standing
 from appliance.supervision import HealthParts, Supervision, package_version
-from netstack.serving.addresses import host_port
+from netstack.serving.addresses import host_port, is_loopback
 from netstack.serving.governor import Governor
 from netstack.serving.server import serve_remoting
 from netstack.wire.codes import RequestCode
@@ -209,7 +209,14 @@ async def _let_in(nursery: trio.Nursery, context: ServeContext, parts: _Parts, s
     if board is not None and uplink is not None:
         uplink.shipper.state.health = board.summary
     seen = (broker.waiting, governor, ports_seen, board, uplink, now_ms, guard.door, role, calls)
-    await nursery.start(observe, BoxView(config, context.data, store, tables, *seen), context.runtime, probe.ask)
+    view = BoxView(config, context.data, store, tables, *seen)
+    admits = _anybody if is_loopback(config.listen.host) else guard.permissions.admits
+    await nursery.start(observe, view, context.runtime, probe.ask, admits)
+
+
+def _anybody(address: str) -> bool:
+    """Admit to page and metrics of a box whose clients are on this machine: who opened them said for whom."""
+    return True
 
 
 def _with_page(more: Callable[[], Mapping[str, Any]], config: Config) -> Mapping[str, Any]:

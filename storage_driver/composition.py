@@ -15,6 +15,7 @@ from storage_driver.maintenance import Maintenance
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.consume_queue import ConsumeQueue
 from storage_driver.queues.dispatch import Arrival, Dispatcher
+from storage_driver.queues.topic_queues import TopicQueues
 from storage_driver.raw_appending import RawAppender
 from storage_driver.record import MessageQueue
 from storage_driver.recovery.known_damage import KnownDamage
@@ -51,6 +52,7 @@ class StoreParts(NamedTuple):
     lookup: Lookup
     deletion: Deletion
     copies: SegmentCopies
+    topic_queues: TopicQueues
 
 
 def compose(config: StoreConfig, disk: Disk, opened: Opened, hooks: Hooks) -> StoreParts:
@@ -86,7 +88,9 @@ def compose(config: StoreConfig, disk: Disk, opened: Opened, hooks: Hooks) -> St
     )
     raw = RawAppender(log, queues, make_queue=appender.make_queue)
     copies = SegmentCopies(disk, config.root / "commitlog", log, raw, flusher=flusher)
-    return StoreParts(queues, log, flusher, appender, raw, clock, damage, queue_repair, lookup, deletion, copies)
+    of_topics = TopicQueues(queues, lambda: deletion.topics)
+    parts = queues, log, flusher, appender, raw, clock, damage, queue_repair, lookup, deletion, copies
+    return StoreParts(*parts, of_topics)
 
 
 def make_maintenance(config: StoreConfig, disk: Disk, parts: StoreParts, hooks: Hooks) -> Maintenance:

@@ -218,11 +218,11 @@ class MessageStore:
 
     def queues(self, topic: str) -> list[int]:
         """Return the ids of the topic's queues."""
-        return sorted(key.queue_id for key in self._queues if key.topic == topic)
+        return self._parts.topic_queues.of(topic)
 
     def topics(self) -> list[str]:
         """Return the topics that have a queue."""
-        return sorted({key.topic for key in self._queues})
+        return self._parts.topic_queues.topics()
 
     def topics_since(self, log_offset: int) -> dict[str, int]:
         """Return the topics with records at or above a log offset, and their highest queue."""

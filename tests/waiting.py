@@ -29,3 +29,20 @@ async def until_it(holds: Callable[[], Awaitable[object]], seconds: float = 60) 
     with trio.fail_after(seconds):
         while not await holds():  # noqa: ASYNC110
             await trio.sleep(0.01)
+
+
+async def turns_of_others(work: Callable[[], Awaitable[object]]) -> int:
+    """Return how often another task that is always ready had its turn while something was done."""
+    turns = 0
+
+    async def always_ready() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(always_ready)
+        await work()
+        nursery.cancel_scope.cancel()
+    return turns

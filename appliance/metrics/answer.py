@@ -8,13 +8,14 @@ from appliance.access.page_token import is_token, read_token
 from appliance.box_view import BoxView
 from appliance.metrics.gather import Gatherer
 from netstack.web.http import METRICS, Request, Respond, Response, host_is_known, plain
+from netstack.web.turns import Turns
 
 TOKEN_NEEDED = "from another machine this needs the token that `rocketbox page --token` prints, as a bearer token"
 
 
 def metrics_answer(watched: BoxView) -> Respond:
     """Return what answers scrapers."""
-    gatherer = Gatherer(watched)
+    gatherer, turns = Gatherer(watched), Turns()
     names = known_names(watched)
 
     async def respond(request: Request) -> Response:
@@ -26,7 +27,8 @@ def metrics_answer(watched: BoxView) -> Respond:
             return plain(404, "metrics are at /metrics")
         if not request.near and not await has_bearer(watched, request):
             return plain(401, TOKEN_NEEDED, ("WWW-Authenticate", "Bearer"))
-        return Response(200, await gatherer.text(), METRICS)
+        async with turns.turn():
+            return Response(200, await gatherer.text(), METRICS)
 
     return respond
 

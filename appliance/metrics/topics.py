@@ -6,7 +6,6 @@ The first topics of the table have series, those made later than the bound have 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 import trio
@@ -25,7 +24,7 @@ from storage_driver.record import MessageQueue, stored_ms_of
 if TYPE_CHECKING:
     from uplink_spark.box.shipper import Uplink
 
-PER_BREATH = 50
+PER_BREATH, NAMES_PER_BREATH = 50, 1000
 
 
 class Add(Protocol):
@@ -47,16 +46,16 @@ async def read_topics(watched: BoxView, ages: Ages, add: Add) -> dict[str, int]:
         add("rocketmq_throughput_in_total", size, **labels)
         if number % PER_BREATH == 0:
             await trio.lowlevel.checkpoint()
-    pairs = [pair for pair in _pairs(watched, counts) if tables.topics.get(pair[0]) is not None]
+    pairs, more = await _pairs(watched, counts)
     ages.looks = 0
-    for number, (topic, group) in enumerate(pairs[:MOST_PAIRS]):
+    for number, (topic, group) in enumerate(pairs):
         await _pair(watched, ages, add, (topic, group), counts.got.get((topic, group), (0, 0)))
         if number % PER_BREATH == 0:
             await trio.lowlevel.checkpoint()
     _dead_letters(watched, add, names)
-    _clients(watched, add)
+    await _clients(watched, add)
     await _oldest(watched, add)
-    return {"topics": max(0, len(names) - MOST_TOPICS), "pairs": max(0, len(pairs) - MOST_PAIRS)}
+    return {"topics": max(0, len(names) - MOST_TOPICS), "pairs": more}
 
 
 def is_system(watched: BoxView, topic: str) -> bool:
@@ -68,14 +67,22 @@ def _flag(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _pairs(watched: BoxView, counts: TrafficCounts) -> Iterator[tuple[str, str]]:
-    """Yield topic and group of those that have offsets, or pulled without any."""
-    seen = set()
-    for name in watched.tables.offsets.table():
+async def _pairs(watched: BoxView, counts: TrafficCounts) -> tuple[list[tuple[str, str]], int]:
+    """Return topic and group of the first that have offsets, or pulled without any, and how many more there are."""
+    tables, found, more = watched.tables, list[tuple[str, str]](), 0
+    names = tables.offsets.table()
+    pulled = (f"{topic}@{group}" for topic, group in counts.got)
+    for number, name in enumerate([*names, *(name for name in pulled if name not in names)]):
+        if number % NAMES_PER_BREATH == 0:
+            await trio.lowlevel.checkpoint()
         topic, _, group = name.partition("@")
-        seen.add((topic, group))
-        yield topic, group
-    yield from (pair for pair in counts.got if pair not in seen)
+        if tables.topics.get(topic) is None:
+            continue
+        if len(found) < MOST_PAIRS:
+            found.append((topic, group))
+        else:
+            more += 1
+    return found, more
 
 
 async def _pair(watched: BoxView, ages: Ages, add: Add, pair: tuple[str, str], got: tuple[int, int]) -> None:
@@ -106,10 +113,12 @@ def _dead_letters(watched: BoxView, add: Add, names: list[str]) -> None:
         add("rocketmq_send_to_dlq_messages_total", total, consumer_group=group)
 
 
-def _clients(watched: BoxView, add: Add) -> None:
+async def _clients(watched: BoxView, add: Add) -> None:
     clients = watched.tables.clients
     producers: Counter[tuple[str, str, str]] = Counter()
-    for name in clients.producer_groups():
+    for number, name in enumerate(clients.producer_groups()):
+        if number % NAMES_PER_BREATH == 0:
+            await trio.lowlevel.checkpoint()
         producers.update(map(_library, clients.producers(name).values()))
     for (language, version, protocol), count in producers.most_common(FAMILIES["rocketmq_producer_connections"].most):
         labels = {"language": language, "version": version, "protocol_type": protocol}

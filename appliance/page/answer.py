@@ -33,6 +33,7 @@ from appliance.page.overview import Overview
 from appliance.page.tickets import Tickets, TokenBucket
 from appliance.uplink_admin import uplink_actions
 from netstack.web.http import HTML, Request, Respond, Response, host_is_known, plain
+from netstack.web.turns import Turns
 
 log = logging.getLogger("appliance.page")
 HERE = Path(__file__).parent
@@ -75,7 +76,7 @@ class Page:
     """Answers browsers."""
 
     def __init__(self, watched: BoxView, history: CurveHistory, ask: Ask) -> None:
-        self._desk = Desk(Changes(watched, ask), trio.current_time)
+        self._desk, self._turns = Desk(Changes(watched, ask), trio.current_time), Turns()
         self._watched, self._overview = watched, Overview(watched, history)
         self._names = known_names(watched)
         self._style, self._script = (HERE / "style.css").read_text(), (HERE / "script.js").read_text()
@@ -103,7 +104,14 @@ class Page:
         }
 
     async def respond(self, request: Request) -> Response:
-        """Return the answer to one request."""
+        """Return the answer to one request: one after the other, a wrong token after a second."""
+        async with self._turns.turn():
+            response = await self._answer(request)
+        if request.path == "/login" and request.method == "POST" and response.status == 401:
+            await trio.sleep(1)
+        return response
+
+    async def _answer(self, request: Request) -> Response:
         if not host_is_known(request.headers.get("host", ""), self._names):
             return plain(421, "this box has no such name: use its address, or add the name to page.names")
         if request.method == "POST":
@@ -197,7 +205,6 @@ class Page:
     async def _log_in(self, request: Request) -> Response:
         given, token = request.form().get("token", "").strip(), await self._token()
         if not is_token(given, token):
-            await trio.sleep(1)
             return self._show("login.html", {"wrong": True, "back": "/"}, status=401)
         cookie = f"{COOKIE}={session_of(token)}; HttpOnly; SameSite=Strict; Path=/; Max-Age={COOKIE_S}"
         return Response(303, b"", HTML, (("Location", "/"), ("Set-Cookie", cookie), *self._headers))

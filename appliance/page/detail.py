@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
+
+import trio
 
 from appliance.box_view import BoxView
 from appliance.broker.tables.offsets import NOT_STORED
@@ -10,6 +13,7 @@ from appliance.health.lag import Ages, lag_of
 from storage_driver.record import MessageQueue
 
 MOST_QUEUES = 200
+MOST_SHOWN = 500  # members, places, subscriptions of a group
 Row = dict[str, Any]
 
 
@@ -45,24 +49,33 @@ async def group_values(watched: BoxView, name: str) -> Row | None:
         return None
     members = []
     if online:
-        for peer, member in online.members.items():
+        for peer, member in islice(online.members.items(), MOST_SHOWN):
             seen_s = max(0.0, (watched.now_ms() - member.seen_ms) / 1000)
             address = f"{peer.remote[0]}:{peer.remote[1]}"
             members.append({"id": member.client_id, "address": address, "language": member.language, "seen_s": seen_s})
-    places = []
-    ages = Ages(watched.store)
-    for topic in sorted(topics):
-        for queue_id, offset in sorted(tables.offsets.of(topic, name).items())[:MOST_QUEUES]:
-            places.append(await _place(watched, ages, MessageQueue(topic, queue_id), offset))
+    places, more = await _places(watched, name, sorted(topics))
     subscriptions = sorted(online.subscriptions.values(), key=lambda each: each.topic) if online else []
     return {
         "group": name,
         "online": online,
         "members": members,
         "places": places,
-        "subscriptions": subscriptions,
+        "more_places": more,
+        "subscriptions": subscriptions[:MOST_SHOWN],
         "topics": sorted(topics)[:MOST_QUEUES],
     }
+
+
+async def _places(watched: BoxView, group: str, topics: list[str]) -> tuple[list[Row], int]:
+    """Return where a group stands in its first queues, and on how many topics it has more."""
+    ages, found = Ages(watched.store), list[Row]()
+    for number, topic in enumerate(topics):
+        if len(found) >= MOST_SHOWN:
+            return found, len(topics) - number
+        for queue_id, offset in sorted(watched.tables.offsets.of(topic, group).items())[:MOST_QUEUES]:
+            found.append(await _place(watched, ages, MessageQueue(topic, queue_id), offset))
+        await trio.lowlevel.checkpoint()
+    return found, 0
 
 
 async def _place(watched: BoxView, ages: Ages, queue: MessageQueue, offset: int) -> Row:

@@ -70,7 +70,7 @@ class Overview:
             "machine": machine_of(history.vitals, self._interfaces()),
             "topics": topics,
             "groups": groups,
-            "clients": client_rows(watched),
+            "clients": await client_rows(watched),
             "disk": await disk_of(watched),
             "uplink": await uplink_of(watched),
             **_replication(watched),
@@ -189,8 +189,10 @@ async def topic_rows(watched: BoxView) -> Row:
 async def group_rows(watched: BoxView, ages: Ages) -> Row:
     """Return the groups that are furthest behind first."""
     clients, rows = watched.tables.clients, list[Row]()
-    pairs = [name.partition("@")[::2] for name in watched.tables.offsets.table()]
-    for topic, group in pairs:
+    for number, name in enumerate(list(watched.tables.offsets.table())):
+        if number % PER_BREATH == 0:
+            await trio.lowlevel.checkpoint()
+        topic, group = name.partition("@")[::2]
         if watched.tables.topics.get(topic) is None or group.startswith("CID_RMQ_SYS_"):
             continue
         lag = lag_of(watched, group, topic)
@@ -214,7 +216,7 @@ async def group_rows(watched: BoxView, ages: Ages) -> Row:
     return {"rows": shown[:MOST_ROWS], "count": len(shown)}
 
 
-def client_rows(watched: BoxView) -> Row:
+async def client_rows(watched: BoxView) -> Row:
     """Return who is connected, by client id."""
     clients = watched.tables.clients
     found: dict[tuple[str, int], Row] = {}
@@ -222,7 +224,9 @@ def client_rows(watched: BoxView) -> Row:
         ("consumes as", clients.consumer_groups(), _consumers(watched)),
         ("produces as", clients.producer_groups(), clients.producers),
     ):
-        for name in names:
+        for number, name in enumerate(names):
+            if number % PER_BREATH == 0:
+                await trio.lowlevel.checkpoint()
             if name == OWN_PRODUCER:
                 continue
             for peer, member in members_of(name).items():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 from appliance.box_view import BoxView
@@ -16,8 +17,8 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue, StoredMessage, decode_host, decode_record, parse_message_id
 
 MOST_FOUND = 50
-MOST_TOPICS = 200  # looked through when no topic is named
-READ_BYTES = 4 << 20
+MOST_TOPICS, MOST_QUEUES = 200, 256  # looked through: topics when none is named, queues of one
+READ_BYTES, LEAST_BYTES = 16 << 20, 64 << 10  # of all queues together, of one
 START_BYTES = 200  # of a body, in a list
 FOREVER_MS = 1 << 62
 COMPRESSED = 1  # in sys_flag
@@ -60,8 +61,33 @@ async def search(watched: BoxView, wanted: SearchQuery) -> SearchResult:
     return SearchResult([], "name a topic, a key or a message id")
 
 
-def _outcome(found: Iterable[StoredMessage], what: str) -> SearchResult:
-    rows = [summary(message) for message in sorted(found, key=lambda message: -message.log_offset)][:MOST_FOUND]
+class BestRows:
+    """The rows of the best messages among those looked at: what is kept of one is some hundred bytes."""
+
+    def __init__(self, *, oldest: bool = False) -> None:
+        self._heap: list[tuple[tuple[int, int, int], Row]] = []  # the worst first
+        self._oldest, self._count = oldest, 0
+
+    def add(self, message: StoredMessage) -> None:
+        """Take a message: the newest in the log are the best, or the oldest by their time."""
+        self._count += 1  # one message may be found twice, by a key that it has twice
+        place = (-message.stored_ms, -message.log_offset) if self._oldest else (message.log_offset, 0)
+        rank = (*place, self._count)
+        if len(self._heap) < MOST_FOUND:
+            heapq.heappush(self._heap, (rank, summary(message)))
+        elif rank > self._heap[0][0]:
+            heapq.heapreplace(self._heap, (rank, summary(message)))
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def rows(self) -> list[Row]:
+        """Return them, the best first."""
+        return [row for _, row in sorted(self._heap, key=itemgetter(0), reverse=True)]
+
+
+def _outcome(found: BestRows, what: str) -> SearchResult:
+    rows = found.rows()
     return SearchResult(
         rows, f"{len(rows)} message{'' if len(rows) == 1 else 's'} {what}" if rows else f"nothing {what}"
     )
@@ -72,7 +98,9 @@ async def _by_id(watched: BoxView, wanted: SearchQuery) -> SearchResult:
     identity = wanted.id.strip()
     message = await at_place(watched, identity)
     if message is not None:
-        return _outcome([message], f"with the id {identity}")
+        found = BestRows()
+        found.add(message)
+        return _outcome(found, f"with the id {identity}")
     return _outcome(await _by_key(watched, wanted.topic, identity), f"with the id {identity}")
 
 
@@ -90,12 +118,12 @@ async def at_place(watched: BoxView, identity: str) -> StoredMessage | None:
     return message if message is not None and message.message_id == identity.upper() else None
 
 
-async def _by_key(watched: BoxView, topic: str, key: str) -> list[StoredMessage]:
+async def _by_key(watched: BoxView, topic: str, key: str) -> BestRows:
     names = [topic] if topic else [each.name for each in watched.tables.topics.all()][:MOST_TOPICS]
-    found: list[StoredMessage] = []
+    found = BestRows()
     for name in names:
-        records = await watched.store.find_by_key(name, key.strip(), MOST_FOUND, 0, FOREVER_MS)
-        found += [decode_record(record, 0) for record in records]
+        for record in await watched.store.find_by_key(name, key.strip(), MOST_FOUND, 0, FOREVER_MS):
+            found.add(decode_record(record, 0))
         if len(found) >= MOST_FOUND:
             break
     return found
@@ -104,18 +132,20 @@ async def _by_key(watched: BoxView, topic: str, key: str) -> list[StoredMessage]
 async def _by_time(watched: BoxView, wanted: SearchQuery) -> SearchResult:
     """Return the first messages of a topic from a moment on, or its newest ones."""
     if not wanted.time:
-        return _outcome(await _newest(watched, wanted.topic), f"in {wanted.topic}, the newest first")
+        queues = _queues(watched, wanted.topic)
+        return _outcome(await _newest(watched, queues), f"in {wanted.topic}, the newest first{_of(queues)}")
     try:
         since_ms = time_ms(wanted.time)
     except ValueError:
         return SearchResult([], f"{wanted.time} is not a time: write 2026-03-02 10:11 (UTC)")
-    found: list[StoredMessage] = []
-    for queue in _queues(watched, wanted.topic):
+    found, queues = BestRows(oldest=True), _queues(watched, wanted.topic)
+    for queue in queues:
         first = await watched.store.offset_by_time(queue, since_ms, boundary="lower")
-        found += [message for message in await _read(watched, queue, first) if message.stored_ms >= since_ms]
-    first_ones = heapq.nsmallest(MOST_FOUND, found, key=lambda message: (message.stored_ms, message.log_offset))
-    said = f"stored in {wanted.topic} from {words.moment(since_ms)} on"
-    rows = [summary(message) for message in first_ones]
+        for message in await _read(watched, queue, first, len(queues)):
+            if message.stored_ms >= since_ms:
+                found.add(message)
+    said = f"stored in {wanted.topic} from {words.moment(since_ms)} on{_of(queues)}"
+    rows = found.rows()
     return SearchResult(rows, f"the first {len(rows)} {said}" if rows else f"nothing {said}")
 
 
@@ -128,21 +158,27 @@ def time_ms(text: str) -> int:
         raise ValueError(text) from exc
 
 
-def _queues(watched: BoxView, topic: str) -> Iterator[MessageQueue]:
-    return (MessageQueue(topic, queue_id) for queue_id in watched.store.queues(topic))
+def _queues(watched: BoxView, topic: str) -> list[MessageQueue]:
+    return [MessageQueue(topic, queue_id) for queue_id in watched.store.queues(topic)[:MOST_QUEUES]]
 
 
-async def _newest(watched: BoxView, topic: str) -> list[StoredMessage]:
-    found: list[StoredMessage] = []
-    for queue in _queues(watched, topic):
+def _of(queues: Sequence[MessageQueue]) -> str:
+    return f" (of its first {MOST_QUEUES} queues)" if len(queues) == MOST_QUEUES else ""
+
+
+async def _newest(watched: BoxView, queues: Sequence[MessageQueue]) -> BestRows:
+    found = BestRows()
+    for queue in queues:
         low, high = watched.store.min_offset(queue), watched.store.max_offset(queue)
-        found += await _read(watched, queue, max(low, high - MOST_FOUND))
+        for message in await _read(watched, queue, max(low, high - MOST_FOUND), len(queues)):
+            found.add(message)
     return found
 
 
-async def _read(watched: BoxView, queue: MessageQueue, first: int) -> list[StoredMessage]:
-    found = await watched.store.read(queue, first, max_count=MOST_FOUND, max_bytes=READ_BYTES)
-    return list(records_in(found.chunks))
+async def _read(watched: BoxView, queue: MessageQueue, first: int, queues: int) -> list[StoredMessage]:
+    """Return messages of one of so many queues."""
+    most = max(LEAST_BYTES, READ_BYTES // queues)
+    return list(records_in((await watched.store.read(queue, first, max_count=MOST_FOUND, max_bytes=most)).chunks))
 
 
 def summary(message: StoredMessage) -> Row:

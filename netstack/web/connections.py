@@ -22,18 +22,28 @@ if TYPE_CHECKING:
 log = logging.getLogger("netstack.web")
 CONNECTIONS = 16  # at once, of each listener
 Load = Callable[[], "Respond"]  # imports the answering part: in a thread, as it takes a tenth of a second
+Admit = Callable[[str, int], bool]  # whether a connection from an address and port is taken
+
+
+def everybody(address: str, port: int) -> bool:
+    """Take any connection."""
+    return True
 
 
 class WebConnections:
     """Takes the connections of one listener; the first of them has the answering part loaded."""
 
-    def __init__(self, load: Load) -> None:
-        self._load = load
+    def __init__(self, load: Load, admit: Admit = everybody) -> None:
+        self._load, self._admit = load, admit
         self._respond: Respond | None = None
+        self._loading = trio.Lock()  # what is loaded knows who comes before whom: there is one
         self._open: dict[trio.CancelScope, str] = {}  # oldest first: whose connection it is
 
     async def __call__(self, stream: trio.SocketStream) -> None:
         """Answer one connection. One too many takes the place of the oldest of whoever has the most."""
+        if not self._admitted(stream.socket):
+            await trio.aclose_forcefully(stream)
+            return
         place, address = trio.CancelScope(), _address(stream.socket)
         if len(self._open) >= CONNECTIONS and not self._make_place(address):
             await stream.aclose()
@@ -45,6 +55,15 @@ class WebConnections:
         finally:
             self._open.pop(place, None)
             await trio.aclose_forcefully(stream)
+
+    def _admitted(self, connection: trio.socket.SocketType) -> bool:
+        if connection.family == socket.AF_UNIX:
+            return True
+        try:
+            host, port = connection.getpeername()[:2]
+        except OSError:
+            return False  # it has gone already
+        return self._admit(plain_address(str(host)), port)
 
     def _make_place(self, address: str) -> bool:
         """End the oldest connection of the address that has the most; False when that is the one who asks."""
@@ -76,12 +95,12 @@ class WebConnections:
             await trio.aclose_forcefully(stream)
 
     async def _loaded(self) -> Respond | None:
-        if self._respond is None:
+        async with self._loading:
             try:
-                self._respond = await trio.to_thread.run_sync(self._load)
+                self._respond = self._respond or await trio.to_thread.run_sync(self._load)
             except ImportError as exc:
                 log.error("event=page_not_installed reason=%r next_step=install_the_package_again", str(exc))
-        return self._respond
+            return self._respond
 
 
 def _address(connection: trio.socket.SocketType) -> str:

@@ -44,6 +44,7 @@ class Deletion:
         self._dispatcher, self._appender, self._lookup = dispatcher, appender, lookup
         self._first_file = first_file
         self._one_thread = trio.CapacityLimiter(1)
+        self.topics = 0  # that were deleted so far
 
     async def delete_topic(self, topic: str) -> None:
         """Delete the topic's queues; its records leave with the log. Raises OSError, LogFailed."""
@@ -58,6 +59,7 @@ class Deletion:
                 self._dispatcher.dirty.pop(key, None)
                 self._lookup.files.forget(key)
                 self._flusher.forget(key)
+            self.topics += 1
             self._appender.forget_topic(topic)
             end = min(self._log.end, self._log.read_to)
             await self._flusher.save_ends(self._flusher.restart.values.queues_to)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import trio
 
 from appliance.__main__ import main
+from appliance.broker.access.permissions import Permissions
 from appliance.health.conditions import Condition
+from appliance.metrics.gather import Gatherer
 from appliance.observation import _open_port, _open_socket
+from appliance.page.answer import Page
+from netstack.web.http import Request, Response
+from tests.appliance.box import running_box
 from tests.interop.box import Box
 from tests.ports import free_port
 
@@ -58,3 +65,52 @@ async def test_an_address_that_is_not_here_is_told_with_the_key_to_correct() -> 
         "port_closed:page.port",
         "correct page.host or page.port, then restart the box",
     )
+
+
+async def test_page_and_metrics_take_connections_from_the_addresses_of_the_other_ports_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, metrics = free_port(), free_port()
+    toml = f"[page]\nport = {page}\n[metrics]\nport = {metrics}\n"
+    question = b"GET /health.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    answers = [True]
+    monkeypatch.setattr(Permissions, "admits", lambda self, address: answers[-1])
+    async with running_box(tmp_path, toml, listen="host = '0.0.0.0'"):
+        for admitted, port in ((True, page), (False, page), (False, metrics)):
+            answers.append(admitted)
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                with suppress(trio.BrokenResourceError):
+                    await stream.send_all(question)
+                got = b""
+                with suppress(trio.BrokenResourceError):
+                    got = bytes(await stream.receive_some(65536))
+                assert got.startswith(b"HTTP/1.1 200") == admitted
+
+
+async def test_what_is_looked_at_is_made_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page, metrics, under_way, most = free_port(), free_port(), 0, 0
+
+    async def made(*_: object) -> bytes:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await trio.sleep(0.01)
+        under_way -= 1
+        return b"made"
+
+    async def asked(port: int, path: str) -> None:
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(b"GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n" % path.encode())
+            assert b"made" in b"".join([bytes(part) async for part in stream])
+
+    async def shown(self: Page, request: Request) -> Response:
+        return Response(200, await made())
+
+    monkeypatch.setattr(Gatherer, "text", made)
+    monkeypatch.setattr(Page, "_health", shown)
+    async with running_box(tmp_path, f"[page]\nport = {page}\n[metrics]\nport = {metrics}\n"):
+        for port, path in ((metrics, "/metrics"), (page, "/health.json")):
+            async with trio.open_nursery() as nursery:
+                for _ in range(5):
+                    nursery.start_soon(asked, port, path)
+    assert (most, under_way) == (1, 0)

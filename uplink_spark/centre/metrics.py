@@ -19,15 +19,19 @@ PATHS = ("/metrics", "/")
 def metrics_answer(hub: Hub) -> Respond:
     """Return what answers scrapers; imports the libraries for it."""
     from netstack.web.http import METRICS, Response, plain
+    from netstack.web.turns import Turns
     from uplink_spark.centre.metric_families import exposition, read_families
+
+    turns = Turns()
 
     async def respond(request: Request) -> Response:
         if request.method not in ("GET", "HEAD"):
             return plain(405, "metrics are read-only: use GET", ("Allow", "GET, HEAD"))
         if request.path not in PATHS:
             return plain(404, "metrics are at /metrics")
-        families = read_families(hub, await _retired(hub))
-        return Response(200, await trio.to_thread.run_sync(exposition, families), METRICS)
+        async with turns.turn():
+            families = read_families(hub, await _retired(hub))
+            return Response(200, await trio.to_thread.run_sync(exposition, families), METRICS)
 
     return respond
 

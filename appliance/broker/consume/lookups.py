@@ -96,8 +96,8 @@ class Lookups:
 
     def _exists(self, header: QueueHeader) -> bool:
         topic = self._topics.get(header.topic)
-        return (topic is not None and 0 <= header.queue_id < topic.queue_count) or (
-            header.queue_id in self._store.queues(header.topic)
+        return (topic is not None and 0 <= header.queue_id < topic.queue_count) or self._store.has_queue(
+            MessageQueue(header.topic, header.queue_id)
         )
 
     def handle_search(self, request: RemotingCommand, peer: RequestPeer) -> Answer:

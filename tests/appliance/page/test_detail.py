@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from appliance.page.detail import group_values, topic_values
+from appliance.page.detail import MOST_SHOWN, group_values, topic_values
 from tests.appliance.admin_bench import Bench, bench
 
 NOON = 1_700_000_000_000
@@ -37,6 +37,19 @@ async def test_a_topic_has_its_queues_with_their_newest_message_and_the_groups_t
         assert [queue["last_ms"] for queue in values["queues"]] == [None, NOON, None, None]
         assert values["held"] == 5
         assert values["groups"] == [{"name": "g", "lag": 3, "members": 1}]
+
+
+async def test_of_a_group_with_thousands_of_topics_and_members_the_first_are_shown(tmp_path: Path) -> None:
+    clock = [NOON]
+    async with bench(tmp_path, clock) as made:
+        for number in range(1500):
+            made.offsets.commit("g", f"topic{number:04d}", 0, 0)
+            made.offsets.commit("g", f"topic{number:04d}", 1, 0)
+            made.consumer(number, group="g")
+        values = await group_values(seen(made, clock), "g")
+    assert values is not None
+    assert (len(values["places"]), values["more_places"], len(values["members"])) == (MOST_SHOWN, 1250, MOST_SHOWN)
+    assert values["places"][-1]["queue"].topic == "topic0249"
 
 
 async def test_a_group_has_its_place_in_each_queue_and_how_old_the_next_message_is(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from appliance.health.lag import Ages
 from appliance.page.history import HOUR, Point
 from appliance.page.overview import (
     MOST_VERDICTS,
+    PER_BREATH,
     Curves,
     _share,
     client_rows,
@@ -27,6 +28,7 @@ from appliance.page.overview import (
 )
 from appliance.page.vitals import HostVitals
 from tests.appliance.admin_bench import Bench, bench
+from tests.waiting import turns_of_others
 
 NOON = 1_700_000_000_000
 
@@ -63,11 +65,21 @@ async def test_groups_that_are_behind_come_first_and_one_without_members_is_stuc
         assert found["count"] == 3
 
 
+async def test_others_have_their_turns_while_thousands_of_groups_and_clients_are_gathered(tmp_path: Path) -> None:
+    async with bench(tmp_path, [NOON]) as made:
+        for number in range(2000):
+            made.offsets.commit(f"g{number}", "T", 0, 0)
+            made.consumer(number, group=f"g{number}")
+        view, ages = seen(made), Ages(made.store)
+        assert await turns_of_others(lambda: group_rows(view, ages)) > 2000 // PER_BREATH // 2
+        assert await turns_of_others(lambda: client_rows(view)) > 2000 // PER_BREATH // 2
+
+
 async def test_a_client_is_one_row_with_all_it_does(tmp_path: Path) -> None:
     async with bench(tmp_path, [NOON]) as made:
         made.consumer(1, group="a", language="JAVA")
         made.consumer(2, group="a", language="GO")
-        found = client_rows(seen(made))
+        found = await client_rows(seen(made))
         assert [(row["id"], row["address"], row["groups"]) for row in found["rows"]] == [
             ("c1", "10.0.0.1:1", ["consumes as a"]),
             ("c2", "10.0.0.1:2", ["consumes as a"]),

@@ -12,7 +12,18 @@ from typing import Any
 import pytest
 
 from appliance.broker.tables.topics import Topic
-from appliance.page.search import MOST_FOUND, SearchQuery, at_place, readable, search, setting_out, summary
+from appliance.page.search import (
+    MOST_FOUND,
+    MOST_QUEUES,
+    READ_BYTES,
+    BestRows,
+    SearchQuery,
+    at_place,
+    readable,
+    search,
+    setting_out,
+    summary,
+)
 from appliance.page.words import PREVIEW_BYTES
 from appliance.testing import STORE_HOST
 from storage_driver.record import Message, StoredMessage, encode_properties
@@ -45,6 +56,38 @@ async def test_keys_are_found_in_a_topic_or_in_all_newest_first(tmp_path: Path) 
         assert (await search(at, SearchQuery(key="b"))).said == "3 messages with the key b"
         assert (await search(at, SearchQuery(topic="V", key="b"))).said == "there is no topic V"
         assert (await search(at, SearchQuery())).said == "name a topic, a key or a message id"
+
+
+async def test_many_queues_with_large_messages_are_read_within_one_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watched(tmp_path) as (at, made, _):
+        read, asked = made.store.read, list[int]()
+
+        async def noted(*place: Any, **most: int) -> Any:
+            asked.append(most["max_bytes"])
+            return await read(*place, **most)
+
+        for queue_id in range(MOST_QUEUES + 5):
+            await made.send(1, queue_id)
+        monkeypatch.setattr(made.store, "read", noted)
+        for wanted in (SearchQuery(topic="T"), SearchQuery(topic="T", time="2023-01-01")):
+            asked.clear()
+            outcome = await search(at, wanted)
+            assert (len(outcome.messages), len(asked)) == (MOST_FOUND, MOST_QUEUES)
+            assert sum(asked) <= READ_BYTES
+            assert f"of its first {MOST_QUEUES} queues" in outcome.said
+
+
+async def test_of_messages_that_are_found_only_rows_are_kept(tmp_path: Path) -> None:
+    async with watched(tmp_path) as (at, made, _):
+        large = await stored(at, made, Message("T", 0, bytes(60_000), b"", 0, 0, 1, STORE_HOST))
+    found = BestRows()
+    for number in (*range(100), 99, 3):
+        found.add(large._replace(log_offset=number))
+    rows = found.rows()
+    assert (len(rows), rows[0]["bytes"], rows[0]["at"] == rows[1]["at"]) == (MOST_FOUND, 60_000, True)
+    assert sum(len(repr(row)) for row in rows) < MOST_FOUND * 2000
 
 
 async def test_both_ids_are_found_and_an_id_of_another_place_is_not(tmp_path: Path) -> None:
