@@ -24,6 +24,7 @@ from provisioning.transfers import Download, Transfers
 
 SPEEDS = (3_000_000, 921_600, 460_800, 115_200)
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+MOST_WORKS = 8  # requests under way: some KiB each, and one thread works on them
 LIFE_S = 1.0  # a long step shows a sign of life this often
 
 
@@ -95,6 +96,8 @@ class Device:
 
     async def _take_request(self, message: Message, nursery: trio.Nursery) -> None:
         number, op, arguments = message[1:]
+        if self._session.works >= MOST_WORKS:
+            return  # a bench asks one thing at a time, and again where it gets no answer
         if self._session.repeated(number, op, arguments):
             if self._session.answer is not None:
                 self._tell(self._session.answer)
@@ -104,10 +107,10 @@ class Device:
         if op == "baud":
             await self._switch_speed(number, arguments)
         else:
+            self._session.begin_work()
             nursery.start_soon(self._answer, number, op, arguments)
 
     async def _answer(self, number: int, op: str, arguments: Mapping[str, Any]) -> None:
-        self._session.begin_work()
         try:
             self._session.check(op, self._box.files.load_owner())
             async with trio.open_nursery() as nursery:

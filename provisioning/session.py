@@ -52,6 +52,11 @@ class Session:
             self.renew()
         self._heard_s = now_s
 
+    @property
+    def works(self) -> int:
+        """How many requests are worked on."""
+        return self._works
+
     def begin_work(self) -> None:
         """Note that a request is worked on: a bench that waits for its answer is not silent."""
         self._works += 1

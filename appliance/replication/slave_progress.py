@@ -34,7 +34,8 @@ class SlaveProgress:
 
     def note_reports(self, reports: Sequence[int], now_s: float) -> None:
         """Take what the slave reported. Raises SlaveRefused for more than was sent, and for a flood."""
-        self._heard_s = now_s
+        if reports:  # a part of one is no word
+            self._heard_s = now_s
         self._reports += len(reports)
         if self._reports > self.slices + SPARE_REPORTS + 2 * (now_s - self._since_s):
             raise SlaveRefused(FLOOD, f"{self._reports} reports, {self.slices} slices were sent")

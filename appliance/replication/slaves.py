@@ -17,6 +17,7 @@ from appliance.replication.slave_progress import (
     ADDRESS,
     BEYOND,
     DIFFERS,
+    FLOOD,
     GARBAGE,
     GONE,
     PLACES,
@@ -29,7 +30,9 @@ from appliance.replication.slave_progress import (
 from appliance.replication.slicing import READ_BYTES, cut, open_record
 from appliance.sockets import serve_peer
 from netstack.errors import ProtocolError
+from netstack.serving.connect_pace import ConnectPace
 from netstack.serving.limits import LogLimiter
+from netstack.serving.slots import share_of
 from netstack.wire.replication import SLICE_HEAD, STOCK_PACE, Pace, ReportDecoder
 from storage_driver.log.marks import Wake
 from storage_driver.named_tuple import NamedTuple
@@ -70,12 +73,22 @@ class SlavesSeen(NamedTuple):
     sent_bytes: int
 
 
+def _nothing() -> None:
+    """End what has not begun."""
+
+
 class _Slave:
-    """A connection that is served."""
+    """A connection that is served; `given_up`: another has its place."""
 
     def __init__(self, stream: trio.SocketStream, address: str, progress: SlaveProgress) -> None:
         self.stream, self.address, self.progress = stream, address, progress
         self.since_s, self.begins = trio.current_time(), trio.Event()
+        self.given_up, self.end = False, _nothing
+
+    @property
+    def share(self) -> str:
+        """What it shares its places with."""
+        return share_of(self.address.rpartition(":")[0])
 
 
 class Slaves:
@@ -87,7 +100,7 @@ class Slaves:
         self._reading = trio.CapacityLimiter(1)
         self._connected: set[_Slave] = set()
         self._refused: Counter[str] = Counter(dict.fromkeys(REFUSALS, 0))
-        self._told = LogLimiter()
+        self._told, self._pace_of_connects = LogLimiter(), ConnectPace()
         self._connections = self._sent_bytes = 0
 
     def statistics(self) -> SlavesSeen:
@@ -122,10 +135,28 @@ class Slaves:
             self._note_refusal(host, address, exc)
 
     def _check_place(self, host: str) -> None:
+        if not self._pace_of_connects.admits(host):
+            raise SlaveRefused(FLOOD, "connects too often")
         if not self._admits(host):
             raise SlaveRefused(ADDRESS, "replication.slaves does not name this address")
-        if len(self._connected) >= self._most:
+        if len(self._connected) >= self._most and not self._make_place(share_of(host)):
             raise SlaveRefused(PLACES, f"{self._most} slaves are connected, replication.most_slaves allows no more")
+
+    def _make_place(self, share: str) -> bool:
+        """End the oldest connection that has reported nothing, of the address with the most of them, if there is one.
+
+        So whoever connects and says nothing keeps no slave out, and only pushes out its own connections.
+        """
+        silent = sorted((each for each in self._connected if each.progress.reported is None), key=_since)
+        held = Counter(each.share for each in silent)
+        if not silent:
+            return False
+        greediest = share if held[share] == max(held.values()) else held.most_common(1)[0][0]
+        oldest = next(each for each in silent if each.share == greediest)
+        self._connected.discard(oldest)
+        oldest.given_up = True
+        oldest.end()
+        return True
 
     def _note_refusal(self, host: str, address: str, refused: SlaveRefused) -> None:
         if (left_out := self._told.allows(host, refused.reason, trio.current_time())) is not None:
@@ -139,13 +170,21 @@ class Slaves:
         refusals = list[SlaveRefused]()
         try:
             async with trio.open_nursery() as nursery:
+                slave.end = nursery.cancel_scope.cancel
                 for part in (self._read, self._send):
                     nursery.start_soon(_first_ends, part, slave, nursery.cancel_scope, refusals)
         finally:
             self._connected.discard(slave)
-        log.info("event=slave_gone peer=%s position=%s", slave.address, slave.progress.position)
+        if slave.given_up:
+            raise SlaveRefused(PLACES, "reported nothing, and another connection needed its place")
+        self._tell(slave, "slave_gone", f"position={slave.progress.position}")
         if refusals:
             raise refusals[0]
+
+    def _tell(self, slave: _Slave, event: str, facts: str) -> None:
+        """Log what became of a slave, of an address that comes again and again now and then."""
+        if (left_out := self._told.allows(slave.share, event, trio.current_time())) is not None:
+            log.info("event=%s peer=%s %s%s", event, slave.address, facts, f" left_out={left_out}" if left_out else "")
 
     async def _read(self, slave: _Slave) -> None:
         """Take reports until the slave closes. Raises SlaveRefused."""
@@ -170,7 +209,7 @@ class Slaves:
         progress, source = slave.progress, self._log
         position, open_to = await self._start(slave)
         progress.begin(position)
-        log.info("event=slave_served peer=%s from=%d committed=%d", slave.address, position, source.committed)
+        self._tell(slave, "slave_served", f"from={position} committed={source.committed}")
         while True:
             await self._signal.wait(position, progress.heartbeat_in_s(trio.current_time()))
             data = await self._bytes_at(position) if source.committed > position else b""
@@ -221,6 +260,10 @@ class Slaves:
         if not data:
             raise SlaveRefused(GONE, f"the log at {position} is deleted, it begins at {self._log.first}")
         return data
+
+
+def _since(slave: _Slave) -> float:
+    return slave.since_s
 
 
 async def _first_ends(

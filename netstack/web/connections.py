@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from netstack.serving.addresses import is_loopback, plain_address
+from netstack.serving.connect_pace import ConnectPace
 from netstack.serving.slots import share_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class WebConnections:
     """Takes the connections of one listener; the first of them has the answering part loaded."""
 
     def __init__(self, load: Load, admit: Admit = everybody) -> None:
-        self._load, self._admit = load, admit
+        self._load, self._admit, self._pace = load, admit, ConnectPace()
         self._respond: Respond | None = None
         self._loading = trio.Lock()  # what is loaded knows who comes before whom: there is one
         self._open: dict[trio.CancelScope, str] = {}  # oldest first: whose connection it is
@@ -63,7 +64,8 @@ class WebConnections:
             host, port = connection.getpeername()[:2]
         except OSError:
             return False  # it has gone already
-        return self._admit(plain_address(str(host)), port)
+        address = plain_address(str(host))
+        return self._pace.admits(address) and self._admit(address, port)
 
     def _make_place(self, address: str) -> bool:
         """End the oldest connection of the address that has the most; False when that is the one who asks."""

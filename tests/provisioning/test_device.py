@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,10 @@ import trio
 from trio.testing import MockClock
 
 from provisioning.box import Box, DeviceActions
-from provisioning.device import _failed
+from provisioning.device import MOST_WORKS, _failed
 from provisioning.errors import LinkLost, ProvisioningError
 from provisioning.flow import DesiredState, ProvisioningResult, file_sha256, provision
-from provisioning.frame import REQUEST, encode_frame
+from provisioning.frame import REQUEST, RESULT, encode_frame
 from provisioning.host import Bench, BenchConversation, find, keep_trying
 from provisioning.port import open_line
 from provisioning.testing import Cable, Faults, folder_box, run_box, signed_bundle
@@ -356,6 +357,39 @@ async def test_a_repeated_request_is_carried_out_once(tmp_path: Path) -> None:
         await talk.line.aclose()
 
     await at_the_cable(cable, box, during)
+
+
+async def test_of_thousands_of_requests_at_once_a_few_are_taken_and_the_line_answers_on(tmp_path: Path) -> None:
+    asked, go = list[int](), threading.Event()
+
+    def status() -> dict[str, str]:
+        asked.append(1)
+        assert go.wait(60)
+        return {"state": "ok"}
+
+    cable, box = Cable(tmp_path), folder_box(tmp_path / "box", hands=DeviceActions(status=status))
+
+    async def during() -> None:
+        talk = await talk_to(cable)
+        for first in range(1, 3001, 100):
+            await talk.line.send(b"".join(encode_frame([REQUEST, n, "status", {}]) for n in range(first, first + 100)))
+        last = await answer_to(talk, encode_frame([REQUEST, 4_000_000_000, "status", {}]), go)
+        assert last == [RESULT, 4_000_000_000, {"state": "ok"}]
+        assert len(asked) <= MOST_WORKS + 1
+        await talk.line.aclose()
+
+    await at_the_cable(cable, box, during)
+
+
+async def answer_to(talk: BenchConversation, frame: bytes, go: threading.Event) -> object:
+    """Ask again until there is an answer, as a bench does, and let the box work meanwhile."""
+    with trio.fail_after(60):
+        while True:
+            await talk.line.send(frame)
+            answer = await talk._answer(4_000_000_000, 0.2)
+            if answer is not None:
+                return answer
+            go.set()
 
 
 @pytest.mark.slow

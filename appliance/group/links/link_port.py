@@ -5,6 +5,7 @@ first. Everything else is closed and counted.
 """
 
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
@@ -12,6 +13,8 @@ import trio
 
 from appliance.group.links.links import MemberLinks
 from appliance.sockets import serve_peer
+from netstack.serving.connect_pace import ConnectPace
+from netstack.serving.slots import share_of
 
 TLS_GREETING, STOCK_REPORT = b"\x16", b"\0"
 MOST_UNDECIDED: Final = 32  # connections that have said nothing yet
@@ -25,7 +28,8 @@ class LinkPort:
 
     def __init__(self, links: MemberLinks, stock: Stock | None = None) -> None:
         self._links, self._stock = links, stock
-        self._undecided: dict[trio.CancelScope, None] = {}  # oldest first
+        self._undecided: dict[trio.CancelScope, str] = {}  # whose they are, oldest first
+        self._pace = ConnectPace()
 
     def refused(self) -> Mapping[str, int]:
         """Return how many connections were closed without being anybody's, by reason."""
@@ -40,7 +44,10 @@ class LinkPort:
 
     async def _serve(self, stream: trio.SocketStream, host: str, port: int) -> None:
         """Serve one connection to its end."""
-        first = await self._first_byte(stream)
+        if not self._pace.admits(host):
+            self._links.at_port["often"] += 1
+            return
+        first = await self._first_byte(stream, share_of(host))
         if first == TLS_GREETING:
             await self._links.accepted(stream, f"{host}:{port}")
         elif first == STOCK_REPORT and self._stock is not None:
@@ -48,17 +55,20 @@ class LinkPort:
         elif first:
             self._links.at_port["unknown"] += 1
 
-    async def _first_byte(self, stream: trio.SocketStream) -> bytes | None:
+    async def _first_byte(self, stream: trio.SocketStream, share: str) -> bytes | None:
         """Return the byte, which stays in the socket; None when none came in time.
 
-        When too many say nothing the oldest goes: members say something at once, so strangers cannot keep them out.
+        When too many say nothing the oldest of the address with the most goes: a stock slave is silent for 5 s, and
+        strangers cannot keep it out.
         """
         if len(self._undecided) >= MOST_UNDECIDED:
-            oldest = next(iter(self._undecided))
+            held = Counter(self._undecided.values())
+            greediest = share if held[share] == max(held.values()) else held.most_common(1)[0][0]
+            oldest = next(scope for scope, holder in self._undecided.items() if holder == greediest)
             del self._undecided[oldest]
             oldest.cancel()
         with trio.move_on_after(FIRST_BYTE_S if self._stock is None else STOCK_FIRST_BYTE_S) as scope:
-            self._undecided[scope] = None
+            self._undecided[scope] = share
             try:
                 return await stream.socket.recv(1, socket.MSG_PEEK)
             except OSError:

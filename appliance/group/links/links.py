@@ -125,7 +125,7 @@ class MemberLinks:
         self._links: dict[str, tuple[Link, bytes]] = {}  # with the session of the member's process
         self._changed, self._greeting = trio.Event(), GreetingPlaces()
         self._refused: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
-        self.at_port = Counter({"unknown": 0, "undecided": 0})  # connections of nobody, as the port counts them
+        self.at_port = Counter({"unknown": 0, "undecided": 0, "often": 0})  # nobody's connections
         self._last: dict[str, str] = {}
         self._told = LogLimiter()
         self._connections = 0

@@ -45,5 +45,6 @@ def test_heartbeats_are_due_five_seconds_after_what_was_sent_last() -> None:
 
 def test_silence_ends_twenty_seconds_after_the_last_word() -> None:
     progress = SlaveProgress(0.0)
-    progress.note_reports([], 12.0)
+    progress.note_reports([5], 12.0)
+    progress.note_reports([], 15.0)  # a part of the next
     assert (progress.silence_left_s(12.0), progress.silence_left_s(33.0)) == (20.0, -1.0)

@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -66,9 +66,8 @@ class Served:
         self.store, self.slaves, self.port = store, slaves, port
 
     @asynccontextmanager
-    async def slave(self, log: bytes = b"", first: int = 0) -> AsyncIterator[RawSlave]:
-        stream = await trio.open_tcp_stream("127.0.0.1", self.port)
-        async with stream:
+    async def slave(self, log: bytes = b"", first: int = 0, *, host: str = "127.0.0.1") -> AsyncIterator[RawSlave]:
+        async with await trio.open_tcp_stream("127.0.0.1", self.port, local_address=host) as stream:
             yield RawSlave(stream, log, first)
 
     def log(self) -> bytes:
@@ -221,16 +220,49 @@ async def test_a_flood_of_reports_is_refused(tmp_path: Path) -> None:
 
 
 async def test_places_and_addresses_are_limited(tmp_path: Path) -> None:
-    async with serving(tmp_path, most=2) as box, box.slave() as one, box.slave() as two, box.slave() as three:
+    async with serving(tmp_path, most=2) as box, box.slave() as one, box.slave() as two:
         await fill(box.store, 5)
-        await three.wait_closed()
-        assert box.refused() == {"places": 1}
         for slave in (one, two):
             await slave.report()
             await slave.take_to(box.store.committed)
+        async with box.slave() as three:
+            await three.wait_closed()
+        assert box.refused() == {"places": 1}
     async with serving(tmp_path / "other", admits=lambda address: False) as box, box.slave() as slave:
         await slave.wait_closed()
         assert box.refused() == {"address": 1}
+
+
+async def test_who_says_nothing_keeps_no_slave_out_and_pushes_out_its_own_alone(tmp_path: Path) -> None:
+    async with serving(tmp_path, most=3) as box, AsyncExitStack() as strangers:
+        await fill(box.store, 5)
+        held = [await strangers.enter_async_context(box.slave()) for _ in range(3)]
+        await until(lambda: len(box.slaves.statistics().slaves) == 3)
+        async with box.slave(host="127.0.0.9") as slave:
+            await held[0].wait_closed()
+            for _ in range(20):
+                await strangers.enter_async_context(box.slave())
+            await until(lambda: box.refused().get("places", 0) >= 20)
+            await slave.report()
+            await slave.take_to(box.store.committed)
+            assert [each.address.startswith("127.0.0.9:") for each in box.slaves.statistics().slaves] == [
+                True,
+                False,
+                False,
+            ]
+
+
+async def test_a_part_of_a_report_now_and_then_is_no_word(tmp_path: Path) -> None:
+    async with serving(tmp_path, pace=Pace(0.02, 0.5)) as box, box.slave() as slave, trio.open_nursery() as nursery:
+
+        async def drip() -> None:
+            for _ in range(7):
+                await slave.stream.send_all(b"\0")
+                await trio.sleep(0.3)
+
+        nursery.start_soon(drip)
+        await until(lambda: box.refused() == {"silent": 1}, 1.8)
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_slave_that_says_nothing_is_closed(tmp_path: Path) -> None:
