@@ -18,7 +18,9 @@ from netstack.wire.frame import JSON, encode_frame
 from tests.fuzz.parsers import PARSERS
 from tests.netstack.wire.test_command import bomb
 from tests.soak.grpc_attacks import GRPC_ATTACKS, GrpcAttack
+from tests.soak.page_attacks import PAGE_ATTACKS, PageAttack
 from tests.soak.patient_attacks import PATIENT_ATTACKS, PatientAttack
+from tests.soak.slave_attacks import SLAVE_ATTACKS, SlaveAttack
 from uplink_spark.wire.frames import FrameType, Hello, Status, encode_ping
 
 MIB = 1 << 20
@@ -34,6 +36,8 @@ class Target(NamedTuple):
     gateway_port: int
     topic: str
     grpc_port: int = 0
+    metrics_port: int = 0
+    slaves_port: int = 0
 
 
 Attack = Callable[[Target, random.Random], Awaitable[None]]
@@ -287,4 +291,16 @@ def _at_broker(attack: PatientAttack) -> Attack:
 
 
 ATTACKS |= {name: _at_broker(each) for name, each in PATIENT_ATTACKS.items()}
+
+
+def _at_page(attack: PageAttack) -> Attack:
+    return lambda target, rng: attack(rng.choice((target.page_port, target.metrics_port)), rng)
+
+
+def _at_slaves(attack: SlaveAttack) -> Attack:
+    return lambda target, rng: attack(target.slaves_port, rng)
+
+
 ATTACKS |= {name: _at_grpc(each) for name, each in GRPC_ATTACKS.items()}
+ATTACKS |= {name: _at_page(each) for name, each in PAGE_ATTACKS.items()}
+ATTACKS |= {name: _at_slaves(each) for name, each in SLAVE_ATTACKS.items()}

@@ -53,7 +53,7 @@ async def pages_that_nobody_reads(port: int, rng: random.Random) -> None:
 
 async def odd_requests(port: int, rng: random.Random) -> None:
     """Methods, hosts, paths and lengths that no browser sends."""
-    more = (
+    more: tuple[str, ...] = (
         "Range: bytes=0-," + "0-," * 2000,
         "Content-Length: 5",
         "Transfer-Encoding: chunked",

@@ -119,7 +119,7 @@ async def fill(port: int, topic: str) -> None:
 
 def attackers(target: Target, seconds: float, each: int, names: Sequence[str], seed: int) -> subprocess.Popen[bytes]:
     """Start the hostile clients in a process of their own."""
-    numbers = ",".join(map(str, (*target[:4], target.grpc_port)))
+    numbers = ",".join(map(str, (*target[:4], target.grpc_port, target.metrics_port, target.slaves_port)))
     command = [sys.executable, __file__, "--attack", numbers, "--seconds", str(seconds), "--each", str(each)]
     return subprocess.Popen([*command, "--seed", str(seed), *(word for name in names for word in ("--only", name))])
 
@@ -167,14 +167,16 @@ async def welcomes(port: int) -> bool:
 def run(seconds: float, each: int, names: Sequence[str], seed: int) -> list[str]:
     """Return the promises that were broken."""
     with tempfile.TemporaryDirectory(prefix="strangers-") as name, gateway(Path(name), None) as (uplink, centre):
-        page, grpc = free_port(), free_port()
-        ports = f"[page]\nport = {page}\n[grpc]\nport = {grpc}\n"
+        page, grpc, metrics = free_port(), free_port(), free_port()
+        ports = f"[page]\nport = {page}\n[metrics]\nport = {metrics}\n[grpc]\nport = {grpc}\n"
+        ports += "[replication]\nrole = 'master'\n"
         config = f"{ports}[limits]\ntopics = 10000\n[store]\nsegment_mib = 64\nquota_gib = 4\n"
         box = Box(Path(name) / "data", config=config)
         box.start()
         try:
             with limited(box.pid) as limit:
-                target = Target(box.broker_port, box.namesrv_port, page, uplink, "Filled", grpc)
+                ports_of_box = box.broker_port, box.namesrv_port, page, uplink
+                target = Target(*ports_of_box, "Filled", grpc, metrics, box.broker_port + 1)
                 served = trio.run(observe, box, target, seconds, each, names, seed)
                 alive = box.running
                 most = peak_mib(box.pid) if alive else float("inf")
@@ -228,8 +230,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     names = given.only or sorted(ATTACKS)
     if given.attack:
-        broker, namesrv, page, uplink, grpc = map(int, given.attack.split(","))
-        target = Target(broker, namesrv, page, uplink, "Filled", grpc)
+        broker, namesrv, page, uplink, *others = map(int, given.attack.split(","))
+        target = Target(broker, namesrv, page, uplink, "Filled", *others)
         trio.run(attack, target, given.seconds, given.each, names, given.seed)
         return 0
     rounds = [[name] for name in names] if given.alone else [names]

@@ -64,7 +64,7 @@ async def test_many_queues_with_large_messages_are_read_within_one_bound(
     async with watched(tmp_path) as (at, made, _):
         read, asked = made.store.read, list[int]()
 
-        async def noted(*place: Any, **most: int) -> Any:
+        async def noted(*place: Any, **most: Any) -> Any:
             asked.append(most["max_bytes"])
             return await read(*place, **most)
 
