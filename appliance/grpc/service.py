@@ -42,11 +42,7 @@ def make_service(config: Config, served: GrpcParts) -> Made:
     routes = Routes(_route_rules(config, served), tables.topics, tables.groups)
     sends = GrpcSends(SendRules(most_bytes), parts.publishing)
     later = SecondWords(parts.transactions, parts.recalls, served.store)
-    rules = ConsumerRules(
-        config.broker.delay_levels, bool(config.broker.permission & READ), config.broker.property_filter
-    )
-    of_consumers = tables.topics, tables.groups, tables.clients, tables.compile_pace
-    consumers = Consumers(rules, *of_consumers, now_ms=served.now_ms)
+    consumers = _consumers(config, served)
     said = TelemetryRules(most_bytes, served.counts.refusals)
     telemetry = ClientStreams(said, sessions, tables.clients, consumers, now_ms=served.now_ms)
     least = ReceiveRules(broker, config.grpc.min_invisible_ms, config.grpc.min_poll_ms / 1000)
@@ -74,6 +70,12 @@ def make_service(config: Config, served: GrpcParts) -> Made:
     methods[f"{PATH}Telemetry".encode()] = Streaming(telemetry.handle)
     methods[f"{PATH}ReceiveMessage".encode()] = Streaming(receives.handle)
     return Made(methods, partial(keep_renewing, sessions.renewed))
+
+
+def _consumers(config: Config, served: GrpcParts) -> Consumers:
+    broker, tables = config.broker, served.tables
+    rules = ConsumerRules(broker.delay_levels, bool(broker.permission & READ), broker.property_filter)
+    return Consumers(rules, tables.topics, tables.groups, tables.clients, tables.compile_pace, now_ms=served.now_ms)
 
 
 def _route_rules(config: Config, served: GrpcParts) -> RouteRules:

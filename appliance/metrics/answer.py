@@ -8,14 +8,14 @@ from appliance.access.page_token import is_token, read_token
 from appliance.box_view import BoxView
 from appliance.metrics.gather import Gatherer
 from netstack.web.http import METRICS, Request, Respond, Response, host_is_known, plain
-from netstack.web.turns import Turns
+from netstack.web.page_turns import PageTurns
 
 TOKEN_NEEDED = "from another machine this needs the token that `rocketbox page --token` prints, as a bearer token"
 
 
 def metrics_answer(watched: BoxView) -> Respond:
     """Return what answers scrapers."""
-    gatherer, turns = Gatherer(watched), Turns()
+    gatherer, turns = Gatherer(watched), PageTurns()
     names = known_names(watched)
 
     async def respond(request: Request) -> Response:

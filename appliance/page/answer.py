@@ -33,7 +33,7 @@ from appliance.page.overview import Overview
 from appliance.page.tickets import Tickets, TokenBucket
 from appliance.uplink_admin import uplink_actions
 from netstack.web.http import HTML, Request, Respond, Response, host_is_known, plain
-from netstack.web.turns import Turns
+from netstack.web.page_turns import PageTurns
 
 log = logging.getLogger("appliance.page")
 HERE = Path(__file__).parent
@@ -76,7 +76,7 @@ class Page:
     """Answers browsers."""
 
     def __init__(self, watched: BoxView, history: CurveHistory, ask: Ask) -> None:
-        self._desk, self._turns = Desk(Changes(watched, ask), trio.current_time), Turns()
+        self._desk, self._turns = Desk(Changes(watched, ask), trio.current_time), PageTurns()
         self._watched, self._overview = watched, Overview(watched, history)
         self._names = known_names(watched)
         self._style, self._script = (HERE / "style.css").read_text(), (HERE / "script.js").read_text()

@@ -19,10 +19,10 @@ PATHS = ("/metrics", "/")
 def metrics_answer(hub: Hub) -> Respond:
     """Return what answers scrapers; imports the libraries for it."""
     from netstack.web.http import METRICS, Response, plain
-    from netstack.web.turns import Turns
+    from netstack.web.page_turns import PageTurns
     from uplink_spark.centre.metric_families import exposition, read_families
 
-    turns = Turns()
+    turns = PageTurns()
 
     async def respond(request: Request) -> Response:
         if request.method not in ("GET", "HEAD"):

@@ -1,4 +1,4 @@
-"""Turns: what people and scrapers look at is made one at a time, and rests between, so that the rest goes on."""
+"""PageTurns: what people and scrapers look at is made one at a time, and rests between, so that the rest goes on."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +10,7 @@ REST: Final = 2.0  # times what the last one took: at most a third of the time i
 MOST_REST_S: Final = 1.0
 
 
-class Turns:
+class PageTurns:
     """First come, first served."""
 
     def __init__(self) -> None:
