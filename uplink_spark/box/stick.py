@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +13,13 @@ import trio
 from storage_driver.files.unreadable import only_unreadable
 from uplink_spark.box.cutting.cutter import CutOrder, cut_piece
 from uplink_spark.box.cutting.holes import Hole, take_around
+from uplink_spark.box.receipts.doubtful import PATIENCE_S
 from uplink_spark.box.receipts.gaps import Gap
 from uplink_spark.box.receipts.ledger import ReceiptSeen
 from uplink_spark.box.reconcile import repairs_below
 from uplink_spark.box.spool import Spool
 from uplink_spark.box.state import ShipperState
+from uplink_spark.box.unreadable import gives_up
 from uplink_spark.wire.batch import MAX_RAW_BYTES, PieceContents, PieceHeader, PieceSource, encode_piece
 from uplink_spark.wire.cbor import encode_map
 from uplink_spark.wire.identity import owner_of, run_of
@@ -32,8 +33,6 @@ from uplink_spark.wire.stick_files import (
     read_receipts,
     write_file,
 )
-
-log = logging.getLogger("uplink_spark.shipper")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +94,37 @@ async def _export_lane(
 
 async def _export_hole(state: ShipperState, folder: Path, hole: Range, codec: str, *, pick: bool) -> list[StickFile]:
     files: list[StickFile] = []
-    start, end = hole
+    (start, end), waited = hole, -1
     while (start := max(start, state.source.first)) < end:  # what has gone was receipted or declared meanwhile
         order, began = _order(state, start, end, codec, pick), trio.current_time()
         try:
-            end_of_piece, file = await state.workers.in_background(_export_cut, state, folder, order)
+            cut = await state.workers.in_background(_export_cut, state, folder, order)
         except OSError:
             if state.source.first > start:
                 continue
             raise
+        if isinstance(cut, Hole):
+            told = await _told(state, folder, cut, codec, pick)
+            if told is None and waited < start:
+                waited = start
+                await trio.sleep(PATIENCE_S)
+                continue
+            files, start = files + (told or []), cut.end
+            continue
+        start, file = cut
         files += [file] if file is not None else []
-        start, now = end_of_piece, trio.current_time()
+        now = trio.current_time()
         await trio.sleep(state.pace.rest_s(now - began, now, pressed=state.pressed()))
     return files
+
+
+async def _told(state: ShipperState, folder: Path, hole: Hole, codec: str, pick: bool) -> list[StickFile] | None:
+    """Return the files of the losses that are declared for what the disk does not give back, None: not yet."""
+    before = {gap.gap_id for gap in state.ledger.gaps.undelivered()}
+    if not await gives_up(state, hole, express=pick):
+        return None
+    new = [gap for gap in state.ledger.gaps.undelivered() if gap.gap_id not in before]
+    return [await state.workers.in_background(_export_gap, state, folder, gap, codec) for gap in new]
 
 
 def _order(state: ShipperState, start: int, end: int, codec: str, pick: bool) -> CutOrder:
@@ -118,15 +135,14 @@ def _order(state: ShipperState, start: int, end: int, codec: str, pick: bool) ->
     )  # fmt: skip
 
 
-def _export_cut(state: ShipperState, folder: Path, order: CutOrder) -> tuple[int, StickFile | None]:
+def _export_cut(state: ShipperState, folder: Path, order: CutOrder) -> tuple[int, StickFile | None] | Hole:
     """Cut one piece and write it, return where it ends; bytes that are no records go with the log only.
 
-    What the disk does not give back is passed: it stays unshipped, until the uplink or another stick has it.
+    Return what cannot be read where the order begins with it.
     """
     taken = take_around(state.source.read_log, order)
     if isinstance(taken, Hole):
-        log.error("stick export passes log %d..%d: the disk does not give it back", taken.start, taken.end)
-        return taken.end, None
+        return taken
     piece = taken.wrap()
     if (piece.header.kind == "pick") != bool(order.pick):
         return piece.header.end, None

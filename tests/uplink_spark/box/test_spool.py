@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -186,3 +187,20 @@ async def test_a_kept_piece_that_cannot_be_read_is_passed_over(tmp_path: Path, s
     assert lane.take() is None
     lane.look()
     assert lane.waiting == []
+
+
+async def test_what_can_be_read_is_kept_around_a_bad_sector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, spool = state_of(tmp_path), Spool(tmp_path / "spool")
+    read = state.source.read_log
+
+    def bad(start: int, max_bytes: int) -> bytes:
+        data = read(start, max_bytes)
+        if start < 4096 < start + len(data) or 4096 <= start < 8192:  # its second block
+            raise OSError(errno.EIO, "Input/output error")
+        return data
+
+    monkeypatch.setattr(state.source, "read_log", bad)
+    spool.keep(state, 0, len(RAW))
+    starts = [(n, at, at + int.from_bytes(RAW[at : at + 4], "big")) for n, at in enumerate(_starts(RAW))]
+    left = [n for n, at, end in starts if end <= 4096 or at >= 8192]
+    assert bodies(spool) == [n for n in left if n % 3 == 0]

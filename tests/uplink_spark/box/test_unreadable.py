@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,12 @@ from storage_driver.files import unreadable as sectors
 from storage_driver.log.clock import wall_ms
 from storage_driver.store import MessageStore, open_store
 from tests.bad_disk import BLOCK, BadDisk
+from uplink_spark.box import stick
 from uplink_spark.box.cutting import holes
 from uplink_spark.box.receipts import doubtful
 from uplink_spark.box.shipper import Uplink, make_uplink
+from uplink_spark.centre.sweep import sweep_box
+from uplink_spark.centre.zone_files.landing import open_zone
 from uplink_spark.config import UplinkConfig
 from uplink_spark.testing import landed_entries, landed_log
 from uplink_spark.testing_site import MIB, fill, gateway, message, store_config, until
@@ -114,3 +118,25 @@ async def test_nothing_is_given_up_at_once_nor_on_a_disk_that_gives_back_nothing
         uplink.shipper.state.ship_now()
         await until(lambda: settled(store, uplink))
     assert told(landing) == []
+
+
+@pytest.mark.slow
+async def test_a_stick_carries_both_sides_of_a_bad_sector_and_the_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stick, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(doubtful, "PATIENCE_S", 0.005)
+    root, target, landing, disk = tmp_path / "data/store", tmp_path / "stick", tmp_path / "landing", BadDisk()
+    async with box(root, 1, disk=disk) as (store, uplink):
+        await fill(store, 300)
+        disk.bad = {f"commitlog/{0:020d}": [(10 * BLOCK, 10 * BLOCK + 1)]}
+        shipper = uplink.shipper
+        await stick.export_pieces(shipper.state, shipper.quota.spool, target, b"secret", "zlib")
+        gaps = shipper.state.ledger.gaps.undelivered()
+        assert [gap.facts["reason"] for gap in gaps] == ["unreadable"]
+    open_zone(landing)
+    await trio.to_thread.run_sync(partial(sweep_box, landing, target / "box-17", secret=b"secret", now_ms=wall_ms))
+    assert told(landing) == [(gaps[0].start, gaps[0].end, "damaged", "unreadable")]
+    start, end = 10 * BLOCK // SIZE * SIZE, -(-11 * BLOCK // SIZE) * SIZE
+    assert (gaps[0].start, gaps[0].end) == (start, end)
+    assert len(landed_log(landing, "box-17")) == 300 - (end - start) // SIZE
