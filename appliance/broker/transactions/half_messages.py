@@ -49,7 +49,8 @@ PRODUCER_GROUP, UNIQUE_KEY = "PGROUP", "UNIQ_KEY"
 OWNER = "RBX_OWNER"  # of a half message: the key that sent it; nobody is given this property
 OP_TAG = encode_properties({"TAGS": "d"})
 ONE_RECORD_BYTES = 32 << 20
-DISCARDED_REMEMBERED, LONGEST_LEVEL = 1024, 9
+DISCARDED_REMEMBERED, VERDICTS_REMEMBERED, LONGEST_LEVEL = 1024, 4096, 9
+VERDICTS = {TRANSACTION_COMMIT: "committed", TRANSACTION_ROLLBACK: "rolled back"}
 
 
 class TransactionRules(NamedTuple):
@@ -98,6 +99,7 @@ class TransactionEnds:
         self.table = HalfTable(self._stored(HALF_QUEUE), self._stored(OP_QUEUE))
         self.discarded: deque[int] = deque(maxlen=DISCARDED_REMEMBERED)  # given up, yet a late commit still counts
         self._owed: list[int] = []  # decided halves whose op record could not be stored
+        self._verdicts: dict[int, int] = {}  # of the last halves that were decided, by what all copies of one share
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
@@ -140,15 +142,25 @@ class TransactionEnds:
         return self._decided(header, half), self._acknowledging.when(topic)
 
     def _decided(self, header: EndTransactionHeader, half: StoredMessage) -> int:
-        newest = self.table.newest(half.queue_offset)
+        newest, shared = self.table.newest(half.queue_offset), _shared(half)
         if self.table.state(newest) != OPEN and newest not in self.discarded:
+            earlier = self._verdicts.get(shared, header.verdict)
+            if earlier != header.verdict:  # by its producer, or by another that was asked
+                text = f"the transaction was {VERDICTS[earlier]} before, and stays so"
+                raise Refused(ResponseCode.SYSTEM_ERROR, text)
             return self.store.end  # the answer to an earlier, equal request is on its way to the disk
         with refusals():
             if header.verdict == TRANSACTION_COMMIT:
                 self._commit(half)
             if newest in self.discarded:
                 self.discarded.remove(newest)  # decided now: a repeated request commits nothing more
+            self._remember(shared, header.verdict)
             return self.close(newest)
+
+    def _remember(self, shared: int, verdict: int) -> None:
+        if len(self._verdicts) >= VERDICTS_REMEMBERED:
+            del self._verdicts[next(iter(self._verdicts))]
+        self._verdicts[shared] = verdict
 
     def _commit(self, half: StoredMessage) -> None:
         draft = draft_of(half)
@@ -216,6 +228,11 @@ class TransactionEnds:
         if queue == HALF_QUEUE and 0 <= stored < low:
             log.error("event=half_messages_lost from=%d to=%d reason='the log no longer has them'", stored, low)
         return max(stored, low, 0)
+
+
+def _shared(half: StoredMessage) -> int:
+    properties = half.property_map
+    return hash((properties.get(REAL_TOPIC), properties.get(UNIQUE_KEY), properties.get(OWNER), half.born_ms))
 
 
 def _only(found: ReadResult) -> StoredMessage | None:

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from appliance.broker.intake import MessageDraft
+from appliance.broker.transactions import half_messages
 from appliance.broker.transactions.half_messages import half_divert
 from appliance.testing import STORE_HOST, MemoryStateFile
 from netstack.errors import Refused
 from storage_driver.record import decode_record
-from tests.appliance.transaction_bench import COMMIT, HALF, OP, QUICK, ROLLBACK, UNKNOWN, bench, copy_of
+from tests.appliance.transaction_bench import COMMIT, HALF, ON_DEMAND, OP, QUICK, ROLLBACK, UNKNOWN, bench, copy_of
 
 
 async def test_a_committed_half_is_delivered_with_all_it_had_and_before_that_nobody_sees_it(tmp_path: Path) -> None:
@@ -39,6 +40,35 @@ async def test_a_half_is_committed_once_however_often_that_is_asked_for(tmp_path
         for _ in range(3):
             assert (await b.end(half, COMMIT)).code == 0
         assert len(await b.small.all("T", 1)) == 1
+
+
+@pytest.mark.parametrize(("first", "second", "said"), [(COMMIT, ROLLBACK, "committed"), (ROLLBACK, COMMIT, "rolled b")])
+async def test_who_ends_a_transaction_otherwise_later_is_told_what_it_was(
+    tmp_path: Path, first: int, second: int, said: str
+) -> None:
+    """A producer that was asked said so while the program was at work, whose own end is lost: not in silence."""
+    async with bench(tmp_path, ON_DEMAND) as b:
+        peer, half = b.producer(), await b.half()
+        await b.round()
+        assert (await b.end(copy_of(half, peer.told[0][1]), first)).code == 0
+        b.transactions.advance()
+        for place in (half, copy_of(half, peer.told[0][1])):
+            with pytest.raises(Refused, match=f"the transaction was {said}"):
+                await b.end(place, second)
+            assert (await b.end(place, first)).code == 0, "the same once more is no fault"
+        assert b.small.store.topics().count("T") == (first == COMMIT)
+
+
+async def test_of_the_last_transactions_alone_it_is_known_how_they_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(half_messages, "VERDICTS_REMEMBERED", 2)
+    async with bench(tmp_path) as b:
+        first, *others = [await b.half(UNIQ_KEY=f"K{number}") for number in range(3)]
+        for each in (first, *others):
+            assert (await b.end(each, COMMIT)).code == 0
+        assert (await b.end(first, ROLLBACK)).code == 0, "answered, and nothing of it done"
+        assert len(await b.small.all("T", 1)) == 3
 
 
 async def test_a_late_commit_of_a_half_that_was_given_up_counts_once(tmp_path: Path) -> None:
