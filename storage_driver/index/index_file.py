@@ -1,6 +1,6 @@
 """Key → log offsets, in RocketMQ's index files: header 40 bytes, hash slots i32, units of 20 bytes.
 
-Everything here can be rebuilt from the log. HashSlots and units are read and written in place, never mapped.
+Everything here can be rebuilt from the log. Slots and units are read and written in place, never mapped.
 """
 
 import time
