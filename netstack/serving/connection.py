@@ -101,7 +101,8 @@ class Connection:
             return f"unsent: {self._unmade} bytes of requests wait for answers to be read, and all others for them"
         if self._pace.stopped:
             return None  # by us; what is unread is not the peer's fault
-        frame_s = PRESSED_S if self._bytes.partial_full and self._pace.partial > PARTIAL_MODEST else limits.frame_s
+        pressed = self._pace.partial > PARTIAL_MODEST or self._bytes.has_turn(self)
+        frame_s = PRESSED_S if pressed and self._bytes.partial_full else limits.frame_s
         if self._pace.frame_since is not None and now - self._pace.frame_since > frame_s:
             return f"frame incomplete after {frame_s:g} s"
         if not self._pace.frames and now - self._pace.opened_at > limits.first_frame_s:
@@ -139,7 +140,7 @@ class Connection:
                 pace.received(frames, trio.current_time(), incomplete=decoder.buffered > 0)
                 governor.received(frames, size)
                 if decoder.buffered or pace.partial:
-                    wanted = await self._hold_partial(decoder.buffered, wanted)
+                    wanted = await self._hold_partial(decoder.buffered, wanted, ended=frames > 0)
                 if self._bytes.paused or self._outbox.full:
                     await self._wait_room()
         except ProtocolError as broken:
@@ -152,6 +153,7 @@ class Connection:
         finally:
             self._flush_replies()
             self._bytes.hold_partial(-pace.partial)
+            self._bytes.end_turn(self)
         return "eof"
 
     async def _tell_http(self) -> None:
@@ -170,21 +172,25 @@ class Connection:
         else:
             await trio.lowlevel.checkpoint()
 
-    async def _hold_partial(self, size: int, wanted: int) -> int:
-        """Count the bytes of the incomplete frame; return how many more may come.
+    async def _hold_partial(self, size: int, wanted: int, *, ended: bool) -> int:
+        """Count the bytes of the incomplete frame, the one before has `ended`; return how many more may come.
 
-        While all connections together hold too many of them, one has no more than PARTIAL_FREE, or waits.
+        While all connections together hold too many of them, one has no more than PARTIAL_FREE, or waits for its turn.
         """
-        change, self._pace.partial = size - self._pace.partial, size
-        self._bytes.hold_partial(change)
-        while size >= PARTIAL_FREE and self._bytes.partial_full:
-            await self._bytes.wait_partial()
-            self._pace.goes_on(trio.current_time())
-        return min(wanted, PARTIAL_FREE - size) if self._bytes.partial_full else wanted
+        held, pace = self._bytes, self._pace
+        change, pace.partial = size - pace.partial, size
+        held.hold_partial(change)
+        if ended:
+            held.end_turn(self)
+        while size >= PARTIAL_FREE and held.partial_full and not held.take_turn(self):
+            await held.wait_turn()
+            pace.goes_on(trio.current_time())
+        return min(wanted, PARTIAL_FREE - size) if size < PARTIAL_FREE and held.partial_full else wanted
 
     async def _wait_room(self) -> None:
         limits = self._governor.limits
         self._pace.stopped = True
+        self._bytes.end_turn(self)  # perhaps its peer reads no answers
         self._flush_replies()
         while True:
             if self._bytes.paused:

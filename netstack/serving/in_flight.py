@@ -4,13 +4,18 @@ import trio
 
 
 class BytesInFlight:
-    """`limit` is for whole requests; incomplete frames may hold half of it besides."""
+    """`limit` is for whole requests; incomplete frames may hold half of it besides.
+
+    Where they hold more, one reader has the turn and goes on to the end of its frame, else each would wait for others.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.pending = self.partial = 0
         self._paused_at = 0.0
         self._open, self._partial_room = trio.Event(), trio.Event()
+        self._turn: object = None  # the reader that has it
+        self._wait_turn = trio.lowlevel.ParkingLot()
         self._open.set()
 
     def take(self, size: int) -> None:
@@ -41,10 +46,30 @@ class BytesInFlight:
         self.partial += change
         if not self.partial_full:
             self._partial_room.set()
+            self._wait_turn.unpark_all()
 
     @property
     def partial_full(self) -> bool:
         return self.partial > self._limit // 2
+
+    def has_turn(self, reader: object) -> bool:
+        return self._turn is reader
+
+    def take_turn(self, reader: object) -> bool:
+        """Return whether a reader has the turn from now on, since nobody else has it; `end_turn` follows."""
+        if self._turn is None:
+            self._turn = reader
+        return self._turn is reader
+
+    def end_turn(self, reader: object) -> None:
+        """The reader's frame is whole, or its connection ends; whoever waits longest may take the turn."""
+        if self._turn is reader:
+            self._turn = None
+            self._wait_turn.unpark()
+
+    async def wait_turn(self) -> None:
+        """Wait until the turn is free or incomplete frames hold less."""
+        await self._wait_turn.park()
 
     async def wait_partial(self) -> None:
         """Wait until incomplete frames hold less; the oldest of them are closed by their age."""

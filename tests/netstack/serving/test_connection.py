@@ -10,7 +10,7 @@ import trio.testing
 from netstack.errors import Refused
 from netstack.serving.connection import ANSWER_BYTES, RECEIVE, Connection, PeerActivity
 from netstack.serving.governor import Governor
-from netstack.serving.limits import Limits
+from netstack.serving.limits import PARTIAL_FREE, PRESSED_S, Limits
 from netstack.serving.outbox import Outbox, Unsent
 from netstack.serving.peer import Peer
 from netstack.testing import connected, echo, read_commands, serving
@@ -278,6 +278,39 @@ async def test_halves_of_frames_are_received_no_further_than_all_together_may_ha
             await stream.send_all(start + bytes(10 * RECEIVE))
             await trio.testing.wait_all_tasks_blocked()
         assert governor.statistics().partial_bytes <= 4 * RECEIVE + 20 * RECEIVE
+
+
+async def test_large_frames_of_many_that_do_not_fit_together_come_one_after_the_other() -> None:
+    governor = Governor(LIMITS._replace(bytes_in_flight=8 * RECEIVE))
+    frame, answered = encode_command(request(34, None, bytes(3 * RECEIVE))), list[int]()
+    async with AsyncExitStack() as stack:
+        streams = [(await stack.enter_async_context(connected(echo, governor)))[1] for _ in range(10)]
+
+        async def send(stream: trio.abc.Stream) -> None:
+            await stream.send_all(frame)
+            answered.append(len(await read_commands(stream, 1)))
+
+        with trio.move_on_after(5):
+            async with trio.open_nursery() as nursery:
+                for stream in streams:
+                    nursery.start_soon(send, stream)
+        assert (len(answered), governor.statistics().partial_bytes) == (10, 0)
+
+
+async def test_who_has_the_turn_and_does_not_go_on_leaves_it_to_the_next() -> None:
+    governor = Governor(LIMITS._replace(bytes_in_flight=2 * PARTIAL_FREE))
+    frame = encode_command(request(34, None, bytes(2 * PARTIAL_FREE)))
+    async with connected(echo, governor) as (mute, first), connected(echo, governor) as (good, second):
+        for stream in (first, second):
+            await stream.send_all(frame[: PARTIAL_FREE + 10])
+            await trio.testing.wait_all_tasks_blocked()
+        await second.send_all(frame[PARTIAL_FREE + 10 :])
+        await trio.testing.wait_all_tasks_blocked()
+        later = trio.current_time() + PRESSED_S + 1
+        assert (mute.overdue(later), good.overdue(later)) == ("frame incomplete after 3 s", None)
+        mute.finish("overdue")
+        assert [len(found.body) for found in await read_commands(second, 1)] == [2 * PARTIAL_FREE]
+        assert not governor.in_flight.has_turn(good)
 
 
 async def test_a_peer_that_is_given_up_for_what_it_left_unread_is_told_from_others(
