@@ -2,7 +2,8 @@
 
 Compiled once into closures; user text is never evaluated as Python. A value is a property (text or absent), a number,
 a text or a boolean constant; truth is three-valued (True, False, None for unknown) and only True lets a message pass.
-Source: RocketMQ 4.9.8 filter module (SelectorParser.jj, ComparisonExpression, UnaryExpression, LogicExpression).
+Source: RocketMQ 4.9.8 filter module (SelectorParser.jj, ComparisonExpression, UnaryExpression, LogicExpression);
+5.5.0 for CONTAINS, STARTSWITH and ENDSWITH.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +13,18 @@ from functools import lru_cache
 from storage_driver.named_tuple import NamedTuple
 
 from .sql92_tokens import END, ExpressionError, Token, Tokens
-from .sql92_values import INT64, Incomparable, Value, double_of, equal, equal_text, order, ordered_text
+from .sql92_values import (
+    INT64,
+    TEXT_TESTS,
+    Incomparable,
+    Value,
+    double_of,
+    equal,
+    equal_text,
+    order,
+    ordered_text,
+    tested_text,
+)
 
 __all__ = ["ExpressionError", "compile_expression"]
 
@@ -311,13 +323,22 @@ class _Parser:
             if sign in _TESTS:
                 self._tokens.take()
                 left = _ordered(left, sign, self._unary())
-            elif sign in ("NOT", "BETWEEN", "IN"):
+            elif sign in ("NOT", "BETWEEN", "IN") or self._text_test():
                 left = self._range_or_list(left)
             else:
                 return left
 
+    def _text_test(self) -> str:
+        """Return CONTAINS or its like if that is next, "" if not. Elsewhere it is a name, as before RocketMQ 5."""
+        word = self._tokens.next.text.upper()
+        return word if self._tokens.next.kind == "name" and word in TEXT_TESTS else ""
+
     def _range_or_list(self, left: _Operand) -> _Operand:
         inverted = self._accept("NOT")
+        if word := self._text_test():
+            self._tokens.take()
+            part = _unquoted(self._expect("string"))
+            return _truth(tested_text(left.evaluate, word, part, inverted=inverted), left)
         if self._accept("BETWEEN"):
             low = self._unary()
             self._expect("AND")

@@ -115,6 +115,29 @@ def ordered_text(name: str, sign: str, number: Value) -> Callable[[Mapping[str, 
     return evaluate
 
 
+TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
+    "CONTAINS": lambda text, part: part in text,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}
+
+
+def tested_text(
+    evaluate: Callable[[Mapping[str, str]], Value], word: str, part: str, *, inverted: bool
+) -> Callable[[Mapping[str, str]], bool]:
+    """Return `operand CONTAINS 'part'` or its like; false, inverted too, for what is no text and for an empty part.
+
+    Source: RocketMQ 5.5.0 UnaryExpression.createContainsExpression.
+    """
+    test = TEXT_TESTS[word]
+
+    def found(properties: Mapping[str, str]) -> bool:
+        text = evaluate(properties)
+        return isinstance(text, str) and part != "" and test(text, part) is not inverted
+
+    return found
+
+
 def equal_text(name: str, constant: str | int | float) -> Callable[[Mapping[str, str]], bool | None]:
     """Return `property = constant`, with the parser chosen once instead of for every message."""
     if isinstance(constant, str):
