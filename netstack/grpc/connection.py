@@ -21,7 +21,8 @@ from netstack.grpc.open_calls import OpenCalls, OwnCalls
 from netstack.grpc.status import CallFailed, GrpcStatus, timeout_s
 from netstack.grpc.uploads import OwnUploads, Uploads
 from netstack.serving.governor import Governor
-from netstack.serving.limits import PARTIAL_FREE, PARTIAL_MODEST, PRESSED_S
+from netstack.serving.in_flight import OwnPartial
+from netstack.serving.limits import PARTIAL_MODEST, PRESSED_S
 from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
 from netstack.serving.receiver import receive_of
@@ -72,7 +73,7 @@ class GrpcConnection:
         self._stuck: set[int] = set()  # streaming calls whose last message waits for the client's windows
         self._deferred: dict[Callable[[int, Wake], None], list[tuple[int, Deferred]]] = {}  # of this pass
         self._read_at = trio.current_time()
-        self._partial = self._in_flight = 0
+        self._partial, self._in_flight = OwnPartial(governor.in_flight), 0
         self._ponging = False
         self._nursery: trio.Nursery
 
@@ -81,7 +82,7 @@ class GrpcConnection:
         try:
             async with trio.open_nursery() as self._nursery:
                 self.peer.finish, self._outbox.end = self.finish, partial(self.finish, "unsent")
-                self._http2.woken = self._flush
+                self._http2.woken = self._granted
                 self._nursery.start_soon(self._write)
                 self._flush()
                 reason = await self._read()
@@ -130,7 +131,7 @@ class GrpcConnection:
     def _incomplete(self, now: float) -> str:
         """Return which message takes too long, empty where none does; less time is left while others want its room."""
         http2, serving, partial_s = self._http2, self._serving, self._serving.limits.partial_s
-        if self._partial > PARTIAL_MODEST and self._governor.in_flight.partial_full:
+        if self._partial.size > PARTIAL_MODEST and self._governor.in_flight.partial_full:
             partial_s = PRESSED_S
         if (oldest := http2.oldest_partial()) is not None and now - oldest > partial_s:
             return f"message incomplete after {partial_s:g} s"
@@ -170,8 +171,8 @@ class GrpcConnection:
             return "reset"
         finally:
             self._flush_deferred()
-            governor.in_flight.hold_partial(-self._partial)
-            self._partial = 0
+            http2.woken = self._flush  # a grant counts nothing any more
+            self._partial.note(0)
         return "eof"
 
     async def _serve_all(self, events: list[CallEvent]) -> None:
@@ -203,16 +204,19 @@ class GrpcConnection:
     async def _wait_room(self) -> None:
         """Stop reading while the peer or the process has too much under way, or leaves too much unread."""
         governor = self._governor
-        change, self._partial = self._http2.partial_bytes - self._partial, self._http2.partial_bytes
-        governor.in_flight.hold_partial(change)
-        while self._partial >= PARTIAL_FREE and governor.in_flight.partial_full:
-            await governor.in_flight.wait_partial()
+        self._partial.note(self._http2.partial_bytes)
+        await self._partial.wait()
         if governor.in_flight.paused:
             await governor.in_flight.wait_open()
         if self._outbox.full:
             self._outbox.drained = drained = trio.Event()
             await drained.wait()
         self._read_at = trio.current_time()
+
+    def _granted(self) -> None:
+        """A large message has room of its own now: it is not held back for that of others."""
+        self._partial.note(self._http2.partial_bytes)
+        self._flush()
 
     def _serve(self, event: CallEvent) -> None:
         number = event.stream

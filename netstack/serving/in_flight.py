@@ -2,6 +2,8 @@
 
 import trio
 
+from netstack.serving.limits import PARTIAL_FREE
+
 
 class BytesInFlight:
     """`limit` is for whole requests; incomplete frames may hold half of it besides.
@@ -76,3 +78,25 @@ class BytesInFlight:
         if self._partial_room.is_set():
             self._partial_room = trio.Event()
         await self._partial_room.wait()
+
+
+class OwnPartial:
+    """What unfinished messages of one connection hold of that room."""
+
+    def __init__(self, of_all: BytesInFlight) -> None:
+        self.size, self._all = 0, of_all
+        self._waiting: trio.CancelScope | None = None
+
+    def note(self, size: int) -> None:
+        """Count so many bytes from now on; who waits and has little left goes on."""
+        change, self.size = size - self.size, size
+        self._all.hold_partial(change)
+        if self._waiting is not None and size < PARTIAL_FREE:
+            self._waiting.cancel()
+
+    async def wait(self) -> None:
+        """Wait while all hold too much and this one more than a little."""
+        while self.size >= PARTIAL_FREE and self._all.partial_full:
+            with trio.CancelScope() as self._waiting:
+                await self._all.wait_partial()
+        self._waiting = None

@@ -1,6 +1,7 @@
 """The gRPC server over real sockets: who is answered, what waits, what is refused, and that others go on."""
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from functools import partial
 
 import pytest
@@ -301,6 +302,27 @@ async def test_whole_messages_of_calls_that_do_not_end_are_counted_and_closed(
             await trio.sleep(1)
         assert 30 <= trio.current_time() - began < 35
         assert most == 3 * MIB // 4
+
+
+async def test_a_large_message_that_has_got_its_room_goes_on_while_the_beginnings_of_others_are_too_many(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    governor = Governor(Limits(idle_s=2000.0, bytes_in_flight=256 << 10))
+    found = list[int]()
+    async with (
+        grpc_serving(ECHO, GrpcLimits(uploads_bytes=200_000), governor=governor) as port,
+        AsyncExitStack() as stack,
+    ):
+        clients = [await stack.enter_async_context(grpc_client(port)) for _ in range(6)]
+
+        async def call(client: GrpcTestClient) -> None:
+            found.append(len((await client.call("/s/Echo", bytes(200_000))).messages[0]))
+
+        async with trio.open_nursery() as nursery:
+            for client in clients:
+                nursery.start_soon(call, client)
+        assert found == [200_000] * 6
+    assert governor.in_flight.partial == 0
 
 
 async def test_a_large_message_that_does_not_go_on_gives_its_room_to_who_waits(
