@@ -14,14 +14,15 @@ from storage_driver.files.unreadable import only_unreadable
 from storage_driver.index.index_file import Index
 from storage_driver.log.clock import pieces
 from storage_driver.log.commit_log import CommitLog
-from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue, QueueFiles
+from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, QueueFiles
 from storage_driver.reader import ColdSource, HotSource, first_from, lowest, nearest, read_log, read_record
 from storage_driver.reading import FoundStatus, ReadRequest, ReadResult, SuspectEntry, WouldBlock, collect, edge
-from storage_driver.record import MessageQueue, index_keys, parse_record
+from storage_driver.record import SMALLEST_RECORD, MessageQueue, index_keys, parse_record
 from storage_driver.recovery.known_damage import KnownDamage
 
 MOST_FOUND_BYTES = 12 << 20  # by key: RocketMQ's clients take frames of 16 MiB
 MOST_MENDED = 64  # places of one batch; each takes its neighbours along
+MOST_BACK = 1000  # entries that are looked at for one that is right: several blocks of a file
 NO_QUEUE = ReadResult(FoundStatus.NO_MATCHED_LOGIC_QUEUE, [], 0, 0, 0, 0)
 
 
@@ -224,13 +225,35 @@ class Lookup:
 
 
 def first_entry(source: ColdSource, low: int, high: int, log_offset: int) -> int:
-    """Return the first entry whose record begins at a log offset or above."""
+    """Return the first entry whose record begins at a log offset or above.
+
+    An entry that is damaged, or that the disk does not give back, says nothing of those before it: as a hole. So does
+    one that points lower than one before it.
+    """
 
     def entry(at: int) -> tuple[int, int]:
-        raw = source.entries(at, 1)
-        return ENTRY.unpack(raw)[:2] if raw else (-1, 0)
+        place, size = _place_of(source, at)
+        if size != HOLE_SIZE and 0 <= place < log_offset:
+            for before in range(at - 1, max(low, at - MOST_BACK) - 1, -1):
+                earlier, found = _place_of(source, before)
+                if found != HOLE_SIZE:
+                    return (0, HOLE_SIZE) if earlier >= log_offset else (place, size)
+        return place, size
 
     return lowest(entry, low, high, log_offset)
+
+
+def _place_of(source: ColdSource, at: int) -> tuple[int, int]:
+    """Return log offset and size of an entry, those of a hole for one that cannot be right."""
+    try:
+        raw = source.entries(at, 1)
+    except OSError as exc:
+        only_unreadable(exc)
+        return 0, HOLE_SIZE
+    if not raw:
+        return -1, 0
+    place, size, _ = ENTRY.unpack(raw)
+    return (place, size) if place >= 0 and size >= SMALLEST_RECORD else (0, HOLE_SIZE)
 
 
 def search_spans(
