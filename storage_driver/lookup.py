@@ -22,6 +22,7 @@ from storage_driver.recovery.known_damage import KnownDamage
 
 MOST_FOUND_BYTES = 12 << 20  # by key: RocketMQ's clients take frames of 16 MiB
 MOST_MENDED = 64  # places of one batch; each takes its neighbours along
+DAMAGED = (-1, HOLE_SIZE)  # log offset and size of an entry that cannot be right
 MOST_BACK = 1000  # entries that are looked at for one that is right: several blocks of a file
 NO_QUEUE = ReadResult(FoundStatus.NO_MATCHED_LOGIC_QUEUE, [], 0, 0, 0, 0)
 
@@ -228,7 +229,7 @@ def first_entry(source: ColdSource, low: int, high: int, log_offset: int) -> int
     """Return the first entry whose record begins at a log offset or above.
 
     An entry that is damaged, or that the disk does not give back, says nothing of those before it: as a hole. So does
-    one that points lower than one before it.
+    one that points lower than one before it. Before the answer they belong to it: who reads there has them repaired.
     """
 
     def entry(at: int) -> tuple[int, int]:
@@ -237,10 +238,13 @@ def first_entry(source: ColdSource, low: int, high: int, log_offset: int) -> int
             for before in range(at - 1, max(low, at - MOST_BACK) - 1, -1):
                 earlier, found = _place_of(source, before)
                 if found != HOLE_SIZE:
-                    return (0, HOLE_SIZE) if earlier >= log_offset else (place, size)
+                    return DAMAGED if earlier >= log_offset else (place, size)
         return place, size
 
-    return lowest(entry, low, high, log_offset)
+    found = lowest(entry, low, high, log_offset)
+    while found > low and entry(found - 1) == DAMAGED:
+        found -= 1
+    return found
 
 
 def _place_of(source: ColdSource, at: int) -> tuple[int, int]:
@@ -249,11 +253,13 @@ def _place_of(source: ColdSource, at: int) -> tuple[int, int]:
         raw = source.entries(at, 1)
     except OSError as exc:
         only_unreadable(exc)
-        return 0, HOLE_SIZE
+        return DAMAGED
     if not raw:
         return -1, 0
     place, size, _ = ENTRY.unpack(raw)
-    return (place, size) if place >= 0 and size >= SMALLEST_RECORD else (0, HOLE_SIZE)
+    if size == HOLE_SIZE:
+        return 0, HOLE_SIZE
+    return (place, size) if place >= 0 and size >= SMALLEST_RECORD else DAMAGED
 
 
 def search_spans(
