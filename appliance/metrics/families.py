@@ -263,7 +263,7 @@ REPLICATION = (
         COUNTER,
         "At a member of a group, connections to its port that were refused or have ended, by reason.",
         ("reason",),
-        12,
+        14,
     ),
     Family(
         "rocketbox_replication_refused_total",

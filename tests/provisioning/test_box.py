@@ -1,4 +1,6 @@
+import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -125,3 +127,47 @@ def test_a_strict_umask_hides_nothing_from_the_product(tmp_path: Path) -> None:
     assert box.files.config.stat().st_mode & 0o777 == 0o644
     assert (box.files.keys / "k").stat().st_mode & 0o777 == 0o600
     assert box.files.owner.stat().st_mode & 0o777 == 0o600
+
+
+class Cut(BaseException):
+    """The power fails."""
+
+
+def test_a_cut_at_each_write_is_made_good_by_the_same_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = {"config": b'[box]\nname = "p"\n', "keys": {"k": b"x"}, "network": {"address": "10.1.2.3/24"}}
+    replace, activated = os.replace, list[str]()
+
+    def provision(box: Box) -> None:
+        box.apply(box.plan(request).id, {}, lambda stage, done, total: None)
+
+    def until_cut(writes: int, box: Box) -> bool:
+        """Provision with power for so many writes; return whether it lasted."""
+        left = iter(range(writes))
+
+        def powered(source: Path, target: Path) -> None:
+            if next(left, None) is None:
+                raise Cut
+            replace(source, target)
+
+        with monkeypatch.context() as patch, suppress(Cut):
+            patch.setattr(os, "replace", powered)
+            provision(box)
+            return True
+        return False
+
+    for writes in range(10):
+        hands = DeviceActions(activate=lambda progress, at=writes: activated.append(f"{at}"))
+        box = folder_box(tmp_path / str(writes), hands=hands)
+        box.claim({"owner_id": "acme", "secret": bytes(32)})
+        lasted = until_cut(writes, box)
+        again = Box(tmp_path / str(writes), hands)
+        provision(again)
+        assert len(again.verify(request)["checks"]) == 4
+        assert str(writes) in activated, "what was written runs"
+        assert again.plan(request).changes == []
+        assert [path.name for path in again.files.root.rglob("*.new")] == []
+        if lasted:
+            break
+    assert writes == 4, "pending, key, network, configuration"
