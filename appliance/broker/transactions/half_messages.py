@@ -7,6 +7,7 @@ box runs. Source: RocketMQ 4.9.8 EndTransactionProcessor, TransactionalMessageSe
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from appliance.broker.acknowledging import SendAcknowledging
@@ -205,8 +206,9 @@ class TransactionEnds:
     def advance(self) -> None:
         """Move the offsets of the half and op queues past what is durably decided."""
         self.table.advance()
-        self._offsets.commit(GROUP, HALF_TOPIC, 0, self.table.base)
-        self._offsets.commit(GROUP, OP_TOPIC, 0, self.table.op_base)
+        with suppress(Refused):  # a full table: the next start reads the two queues from their first message
+            self._offsets.commit(GROUP, HALF_TOPIC, 0, self.table.base)
+            self._offsets.commit(GROUP, OP_TOPIC, 0, self.table.op_base)
 
     async def recover(self) -> None:
         """Learn from the op queue which halves were decided before this start."""

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from appliance.broker.intake import MessageDraft
+from appliance.broker.tables import offset_room
 from appliance.broker.transactions import half_messages
 from appliance.broker.transactions.half_messages import half_divert
 from appliance.testing import STORE_HOST, MemoryStateFile
@@ -32,6 +33,21 @@ async def test_a_half_that_is_rolled_back_or_of_unknown_state_is_not_delivered(t
         assert (await b.end(second, UNKNOWN)).code == 0
         assert [op.body for op in await b.small.all(OP)] == [b"0"]
         assert "T" not in b.small.store.topics()
+
+
+async def test_a_full_table_of_offsets_keeps_neither_the_box_nor_transactions_from_going_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offset_room, "MOST_PAIRS_BYTES", 0)
+    for _ in range(2):
+        async with bench(tmp_path) as b:
+            half = await b.half(b"body")
+            await b.round()
+            assert (await b.end(half, COMMIT)).code == 0
+            await b.transactions.recover()
+            assert b.offsets.table() == {}
+    async with bench(tmp_path) as b:
+        assert len(await b.small.all("T", 1)) == 2
 
 
 async def test_a_half_is_committed_once_however_often_that_is_asked_for(tmp_path: Path) -> None:
