@@ -148,10 +148,10 @@ class TransactionChecks:
             log.warning("event=transaction_checks_postponed reason=%r", str(exc))
 
     async def _round(self) -> None:
-        """Look once at every half that is open now."""
-        started_ms, half = self._now_ms(), self._table.base
+        """Look once at every half that is open now, whatever its time: the clock may have been ahead."""
+        half, end = self._table.base, self._store.max_offset(HALF_QUEUE)
         with trio.move_on_after(LONGEST_ROUND_S):
-            while half < self._store.max_offset(HALF_QUEUE):
+            while half < end:
                 if (open_half := self._table.next_open(half)) != half:
                     half = open_half
                     continue
@@ -164,8 +164,6 @@ class TransactionChecks:
                     log.error(text, half, after)
                     half = after
                     continue
-                if stored.stored_ms >= started_ms:
-                    break
                 await self._look_at(stored)
                 half += 1
         self._transactions.advance()

@@ -228,6 +228,21 @@ async def test_a_clock_set_forward_gives_up_no_half_and_its_producer_is_asked(tm
         assert not b.small.store.has_queue(GIVEN_UP_QUEUE)
 
 
+async def test_a_clock_set_back_keeps_no_half_from_being_asked_about_for_years(tmp_path: Path) -> None:
+    clock = Clock()
+    right_ms, clock.ms = clock.ms, clock.ms + 10 * 365 * 86_400_000
+    async with bench(tmp_path, ON_DEMAND, now_ms=clock) as b:
+        peer = b.producer()
+        await b.half(born_ms=right_ms, UNIQ_KEY="ahead")
+        clock.ms = right_ms
+        await b.half(born_ms=right_ms, UNIQ_KEY="behind it")
+        clock.ms += 1
+        await b.checks._round()
+        assert [ext["msgId"] for _, ext, _ in peer.told] == ["ahead", "behind it"]
+        await b.checks._round()
+        assert len(peer.told) == 4, "copies are for the next round"
+
+
 async def test_a_half_that_is_older_than_the_log_is_kept_is_given_up(tmp_path: Path) -> None:
     async with bench(tmp_path, ON_DEMAND._replace(oldest_ms=-1)) as b:
         peer = b.producer()
