@@ -18,6 +18,7 @@ SMALL, LARGE = ("-Xmx768m",), ("-Xms2g", "-Xmx2g", "-Xmn1g")  # memory: enough f
 # ms, of 6, 60 and 3 s: an end that is noted after the time-out is asked for all the same
 QUICK = {"transactionTimeOut": "1000", "transactionCheckInterval": "2000", "transactionOpBatchInterval": "100"}
 # What a box always does; with the third a topic may take messages of every type.
+OPEN_TYPES = {"enableTopicMessageTypeCheck": False}  # a topic takes every type, as a box's does
 LIKE_A_BOX = {"recallMessageEnable": "true", "enablePropertyFilter": "true", "enableMixedMessageType": "true"}
 
 
@@ -40,11 +41,18 @@ class ApacheProxy:
 
     apache = True
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] = QUICK, *, memory: tuple[str, ...] = SMALL) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str] = QUICK,
+        *,
+        memory: tuple[str, ...] = SMALL,
+        proxy: Mapping[str, object] = OPEN_TYPES,
+    ) -> None:
         namesrv, broker, grpc = free_port(), apache_port(), free_port()
         self.namesrv, self.broker, self.endpoint = (f"127.0.0.1:{port}" for port in (namesrv, broker, grpc))
         self._folder, self._running = folder, dict[str, subprocess.Popen[bytes]]()
-        _write_settings(folder, dict(settings), namesrv, broker, grpc)
+        _write_settings(folder, dict(settings), dict(proxy), (namesrv, broker, grpc))
         self._commands = _commands(folder, self.namesrv, memory)
 
     @property
@@ -87,10 +95,14 @@ class ApacheProxy:
 
 @contextmanager
 def apache_proxy(
-    folder: Path, settings: Mapping[str, str] = QUICK, *, memory: tuple[str, ...] = SMALL
+    folder: Path,
+    settings: Mapping[str, str] = QUICK,
+    *,
+    memory: tuple[str, ...] = SMALL,
+    proxy: Mapping[str, object] = OPEN_TYPES,
 ) -> Iterator[ApacheProxy]:
     """Run both in a folder. Raises jars.Unavailable."""
-    made = ApacheProxy(folder, settings, memory=memory)
+    made = ApacheProxy(folder, settings, memory=memory, proxy=proxy)
     try:
         made.start()
         yield made
@@ -98,14 +110,16 @@ def apache_proxy(
         made.close()
 
 
-def _write_settings(folder: Path, settings: dict[str, str], namesrv: int, broker: int, grpc: int) -> None:
+def _write_settings(
+    folder: Path, settings: dict[str, str], of_proxy: dict[str, object], ports: tuple[int, int, int]
+) -> None:
+    namesrv, broker, grpc = ports
     own = {"brokerClusterName": "DefaultCluster", "brokerName": "apache", "brokerIP1": "127.0.0.1"}
     own |= {"listenPort": str(broker), "flushDiskType": "SYNC_FLUSH", "autoCreateTopicEnable": "true"}
     own |= {"namesrvAddr": f"127.0.0.1:{namesrv}", "storePathRootDir": f"{folder}/store", **LIKE_A_BOX}
     own |= settings
-    proxy = {"rocketMQClusterName": "DefaultCluster", "proxyMode": "local", "grpcServerPort": grpc}
-    proxy |= {"remotingListenPort": free_port(), "namesrvAddr": f"127.0.0.1:{namesrv}"}
-    proxy["enableTopicMessageTypeCheck"] = False  # a topic takes every type, as a box's does
+    proxy: dict[str, object] = {"rocketMQClusterName": "DefaultCluster", "proxyMode": "local", "grpcServerPort": grpc}
+    proxy |= {"remotingListenPort": free_port(), "namesrvAddr": f"127.0.0.1:{namesrv}", **of_proxy}
     (folder / "conf").mkdir(parents=True)
     for part in ("namesrv", "broker", "proxy"):
         (folder / "conf" / f"rmq.{part}.logback.xml").write_text(LOGBACK)
