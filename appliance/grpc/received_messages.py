@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from appliance.broker.consume.reading import MAX_BYTES
 from appliance.broker.publish.send_properties import priority_of
 from appliance.grpc.sent_messages import (
     BORN_HOST,
@@ -20,9 +21,9 @@ from appliance.grpc.sent_messages import (
 )
 from netstack.grpc.v2.definition_pb2 import DigestType, Encoding, Message, MessageType
 from netstack.serving.addresses import plain_address
-from storage_driver.record import StoredMessage, decode_host
+from storage_driver.record import StoredMessage, decode_host, decode_record
 
-COMPRESSED = 1
+COMPRESSED, FLAGS_END = 1, 39  # the flag's byte of a record
 MOST_UNPACKED = 16 << 20  # a body that is larger stays packed
 LEVEL, DELAY_S = "DELAY", "TIMER_DELAY_SEC"
 DEAD_TOPIC, DEAD_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
@@ -107,6 +108,17 @@ def _priority_of(properties: Mapping[str, str]) -> int:
     """Return the priority of a message, -1 for none that a client could read: an int32."""
     priority = priority_of(properties)
     return priority if priority < 1 << 31 else -1
+
+
+def unpacked_size(record: bytes) -> int:
+    """Return how many bytes a record has for a gRPC client, roughly: more than an answer's are not counted."""
+    if not record[FLAGS_END] & COMPRESSED:
+        return len(record)
+    try:
+        body = zlib.decompressobj().decompress(decode_record(record, check_crc=False).body, MAX_BYTES)
+    except zlib.error:
+        return len(record)
+    return len(record) + len(body)
 
 
 def _unpacked(stored: StoredMessage) -> bytes:

@@ -24,7 +24,7 @@ from appliance.grpc.consumers import Consumers, max_attempts
 from appliance.grpc.methods import REFUSALS, decoded, status_told
 from appliance.grpc.outcome import Rejection, ok
 from appliance.grpc.receipts import receipt_of
-from appliance.grpc.received_messages import fill_message
+from appliance.grpc.received_messages import fill_message, unpacked_size
 from appliance.grpc.renewals import GIVEN_BACK_MS, INVISIBLE_MS
 from appliance.grpc.resources import group_of, topic_of
 from appliance.grpc.send_shape import check_small
@@ -135,6 +135,7 @@ class Receives:
             attempt_id=request.attempt_id[:MOST_ATTEMPT_ID],
             in_groups=True,
             address=counted_for(session.remote[0]),
+            weigh=unpacked_size,
         )
         return _Asked(wanted, kept, max_attempts(group), request.auto_renew)
 

@@ -232,7 +232,7 @@ class PopEngine:
                 taken = await self._taking.take(wanted, (kind, key), left, room) if left.is_any else None
                 if taken is not None:
                     answer.slices.append(taken)
-                    left = left.less(taken.records)
+                    left = left.less(taken.records, wanted.weigh)
                 rest += self._rest_of(key)
         except (Refused, OSError):
             if not answer.slices:  # else what was taken is told: it is hidden from others, and its delivery counts

@@ -3,7 +3,7 @@
 Source: RocketMQ 5.5.0 PopMessageProcessor.popMsgFromQueue, getInitOffset.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import trio
@@ -35,7 +35,8 @@ class PopRequest(NamedTuple):
     wait for a first message. `owner`: whose messages are counted together, a client; `address`: who has a share of what
     all may have in flight, empty for this machine. `order`: nothing of a queue that
     has messages in flight; a receiver that lost the answer gets them again with the same `attempt_id`. `in_groups`: the
-    order is that of message groups, so what was acknowledged does not come again behind what was not.
+    order is that of message groups, so what was acknowledged does not come again behind what was not. `weigh`: a
+    record's bytes in the answer.
     """
 
     group: str
@@ -52,6 +53,7 @@ class PopRequest(NamedTuple):
     attempt_id: str = ""
     in_groups: bool = False
     address: str = ""
+    weigh: Callable[[bytes], int] = len
 
 
 class PopSlice(NamedTuple):
@@ -84,9 +86,9 @@ class Left(NamedTuple):
     def is_any(self) -> bool:
         return self.messages > 0 and self.size > 0
 
-    def less(self, records: Sequence[bytes]) -> "Left":
+    def less(self, records: Sequence[bytes], weigh: Callable[[bytes], int] = len) -> "Left":
         """Return what is left after some were taken."""
-        return Left(self.messages - len(records), self.size - sum(map(len, records)), self.pop_ms)
+        return Left(self.messages - len(records), self.size - sum(map(weigh, records)), self.pop_ms)
 
 
 class Found(NamedTuple):
@@ -129,7 +131,7 @@ class Taking:
                 left = left._replace(messages=min(left.messages, self._table.room(queue, wanted.owner, wanted.address)))
             found = await self._read_again(queue, (same or sorted(queue.again))[: max(left.messages, 0)], room)
             if not same:
-                left = left.less(found.records)
+                left = left.less(found.records, wanted.weigh)
                 more = await self._read_next(queue, wanted, kind, left, room)
                 found = Found(found.records + more.records, found.offsets + more.offsets, more.following)
             if not found.offsets or self._table.get(key) is not queue:
@@ -188,7 +190,8 @@ class Taking:
                 continue
             if found.status is FoundStatus.FOUND:
                 records = [bytes(record) for chunk in found.chunks for record in split_records(chunk)]
-                return Found(records, [_offset_of(record) for record in records], found.next_offset)
+                read = Found(records, [_offset_of(record) for record in records], found.next_offset)
+                return _fitting(read, left, wanted.weigh)
             if found.next_offset < at:  # the log was cut, or the topic deleted and made again
                 self._table.reset(queue.key, found.next_offset)
             elif found.next_offset > at:
@@ -225,6 +228,18 @@ class Taking:
             return max(high - 1, 0)
         first = await self._store.read(key.queue, 0, max_count=1, max_bytes=1)
         return max(high - 1, 0) if first.suggest_slow else 0  # in memory, as Apache counts it: not far behind the end
+
+
+def _fitting(found: Found, left: Left, weigh: Callable[[bytes], int]) -> Found:
+    """Return as much as has room, the first record in any case; the rest was not looked at."""
+    if weigh is len:  # what is read is of this size
+        return found
+    size = 0
+    for number, record in enumerate(found.records):
+        size += weigh(record)
+        if number and size > left.size:
+            return Found(found.records[:number], found.offsets[:number], found.offsets[number])
+    return found
 
 
 def again_for(record: bytes, times: int) -> bytes:

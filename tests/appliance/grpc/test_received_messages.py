@@ -4,9 +4,17 @@ import hashlib
 import zlib
 from typing import Any
 
-from appliance.grpc.received_messages import message_of
+from appliance.broker.consume.reading import MAX_BYTES
+from appliance.grpc.received_messages import message_of, unpacked_size
 from netstack.grpc.v2.definition_pb2 import DigestType, Encoding, MessageType
-from storage_driver.record import StoredMessage, encode_host, encode_properties
+from storage_driver.record import (
+    Message,
+    StoredMessage,
+    encode_host,
+    encode_properties,
+    encode_record,
+    encode_topic,
+)
 
 BORN, STORE = encode_host("10.1.0.7", 5555), encode_host("10.1.0.1", 10911)
 
@@ -64,6 +72,17 @@ def test_a_packed_body_of_a_4x_producer_is_unpacked() -> None:
     found = message_of(record(zlib.compress(b"hello " * 50), sys_flag=0x301), "T")
     assert (found.body, found.system_properties.body_encoding) == (b"hello " * 50, Encoding.IDENTITY)
     assert found.system_properties.born_host == "10.1.0.7:5555"
+
+
+def test_a_record_is_as_large_as_its_body_is_unpacked() -> None:
+    def size(body: bytes, sys_flag: int) -> int:
+        message = Message("T", 0, body, b"", 0, sys_flag, 0, BORN)
+        raw = encode_record(message, encode_topic("T"), 0, 0, stored_ms=0, store_host=STORE)
+        return unpacked_size(raw) - len(raw)
+
+    packed = zlib.compress(bytes(1000))
+    assert (size(packed, 1), size(packed, 0x301), size(packed, 0), size(b"none", 1)) == (1000, 1000, 0, 0)
+    assert size(zlib.compress(bytes(1 << 24)), 1) == MAX_BYTES, "what does not fit an answer is not unpacked whole"
 
 
 def test_a_dead_letter_names_where_it_comes_from() -> None:

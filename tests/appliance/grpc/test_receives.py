@@ -1,5 +1,6 @@
 """ReceiveMessage against a real box: what comes, to whom, in what form, and what comes again."""
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,20 @@ async def test_a_message_of_a_remoting_producer_is_received_and_acknowledged(tmp
         assert (system.delivery_attempt, system.queue_offset) == (1, 0)
         acknowledged = await client.ask("AckMessage", acking("G", "T", found))
         assert (acknowledged.status.code, acknowledged.entries[0].status.code) == (Code.OK, Code.OK)
+
+
+async def test_packed_messages_take_the_room_that_they_have_when_unpacked(tmp_path: Path) -> None:
+    """32 of 4 MiB were an answer of 128 MiB, though they are small in the log: clients gave up before they had it."""
+    async with grpc_box(tmp_path) as (box, port), asking(port) as client:
+        await joined(client)
+        async with connected(box) as line:
+            for number, size in enumerate((1 << 20, 1 << 20, 1000, 1000, 1000)):
+                packed = send("T", zlib.compress(bytes(size)), f"UNIQ_KEY\x01{number}")
+                packed.ext["f"] = "1"
+                assert (await line.ask(packed)).code == 0
+        answers = [(await client.receive(receiving("G", "T", invisible_s=60)))[1] for _ in range(3)]
+        assert [[len(each.body) for each in found] for found in answers] == [[1 << 20], [1 << 20], [1000] * 3]
+        assert {each.system_properties.delivery_attempt for found in answers for each in found} == {1}
 
 
 @pytest.mark.slow
