@@ -97,3 +97,17 @@ def test_files_that_change_are_read_at_the_next_connection_and_broken_ones_are_n
     handshake(a.dialing, b.accepting)
     (tmp_path / "box.key").unlink()
     handshake(b.dialing, a.accepting)
+
+
+def test_members_of_an_old_and_a_new_authority_are_linked_where_both_are_trusted(tmp_path: Path) -> None:
+    old, new = certificates(), certificates("press", ("a", "b"))
+    for name, site in (("a", new), ("b", old)):
+        (tmp_path / name).mkdir()
+        for file in ("box.crt", "box.key"):
+            (tmp_path / name / file).write_bytes((site / name / file).read_bytes())
+        (tmp_path / name / "ca.crt").write_bytes(b"".join((each / "ca.crt").read_bytes() for each in (old, new)))
+    a, b = (LinkTls(tmp_path / name, clock_ok=True) for name in ("a", "b"))
+    client, server = handshake(a.dialing, b.accepting)
+    assert (member_of(client), member_of(server)) == (("press", "b"), ("press", "a"))
+    with pytest.raises(ssl.SSLError):
+        handshake(a.dialing, LinkTls(old / "b", clock_ok=True).accepting)
