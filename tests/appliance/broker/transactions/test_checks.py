@@ -204,7 +204,7 @@ async def test_a_half_that_the_disk_does_not_give_back_ends_nothing_and_the_othe
     monkeypatch.setattr(redelivery, "RETRY_S", 0.01)
     disk = BadDisk()
     async with bench(tmp_path, disk=disk) as b:
-        lost = await b.half(UNIQ_KEY="lost")
+        lost = await b.half(bytes(8192), UNIQ_KEY="lost")  # what follows is in another block
         await b.half(UNIQ_KEY="kept")
         await b.small.store.prove()  # the next start does not scan it
     disk.bad[f"commitlog/{0:020d}"] = [(lost.log_offset, lost.log_offset + 1)]
