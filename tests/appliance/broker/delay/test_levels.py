@@ -153,7 +153,8 @@ async def test_a_record_that_the_disk_does_not_give_back_ends_nothing_and_keeps_
     async with small_store(tmp_path, delays_ms=LEVELS_MS, disk=disk) as small, trio.open_nursery() as nursery:
         levels = DelayLevels(small.store, small.arrivals, file, LEVELS_MS, stats=NoStats(), now_ms=wall_ms)
         intake = Intake(small.store, [levels.divert])
-        placed = [intake.put(draft(b"%d" % number, DELAY="1")) for number in range(3)]
+        bodies = bytes(8192), b"1", b"2"  # what follows the first is in another block
+        placed = [intake.put(draft(body, DELAY="1")) for body in bodies]
         await small.store.wait_committed(placed[-1].end)
         disk.bad[f"commitlog/{0:020d}"] = [(placed[0].log_offset, placed[0].log_offset + 1)]
         nursery.start_soon(levels.run)

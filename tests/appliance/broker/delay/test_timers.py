@@ -418,7 +418,8 @@ async def test_a_record_that_the_disk_does_not_give_back_keeps_no_other_waiting(
     async with bench(tmp_path, clock, disk=disk, run=False) as b, trio.open_nursery() as nursery:
         nursery.start_soon(b.timers.run)
         due_ms = str(clock.ms + 50)
-        placed = [await b.put(draft(b"%d" % n, UNIQ_KEY=f"K{n}", TIMER_DELIVER_MS=due_ms)) for n in range(3)]
+        bodies = b"0", bytes(8192), b"2"  # the last is in another block
+        placed = [await b.put(draft(body, UNIQ_KEY=f"K{n}", TIMER_DELIVER_MS=due_ms)) for n, body in enumerate(bodies)]
         await until(lambda: len(b.timers.index) == 3)
         disk.bad[f"commitlog/{0:020d}"] = [(placed[1].log_offset, placed[1].log_offset + 1)]
         clock.ms += 60
