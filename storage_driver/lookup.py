@@ -230,6 +230,7 @@ def first_entry(source: ColdSource, low: int, high: int, log_offset: int) -> int
 
     An entry that is damaged, or that the disk does not give back, says nothing of those before it: as a hole. So does
     one that points lower than one before it. Before the answer they belong to it: who reads there has them repaired.
+    One that the disk gives back at the second try is what it says.
     """
 
     def entry(at: int) -> tuple[int, int]:
@@ -241,8 +242,12 @@ def first_entry(source: ColdSource, low: int, high: int, log_offset: int) -> int
                     return DAMAGED if earlier >= log_offset else (place, size)
         return place, size
 
+    def belongs(at: int) -> bool:
+        place, size = found = entry(at)
+        return found == DAMAGED or (size != HOLE_SIZE and place >= log_offset)
+
     found = lowest(entry, low, high, log_offset)
-    while found > low and entry(found - 1) == DAMAGED:
+    while found > low and belongs(found - 1):
         found -= 1
     return found
 

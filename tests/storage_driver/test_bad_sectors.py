@@ -1,12 +1,16 @@
 """What the disk does not give back: an error first, then it is skipped and told, where the disk works otherwise."""
 
+import errno
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from storage_driver import bad_sectors
 from storage_driver.config import StoreConfig
+from storage_driver.lookup import first_entry
+from storage_driver.queues.consume_queue import ENTRY
+from storage_driver.reader import ColdSource
 from storage_driver.reading import ReadResult
 from storage_driver.record import Message, MessageQueue, encode_host
 from storage_driver.store import AppendResult, MessageStore, open_store
@@ -147,3 +151,22 @@ async def test_a_harmed_part_of_a_queues_file_moves_not_where_the_queue_begins(
         assert 0 <= begins - store.min_offset(QUEUE) <= 205 * (block == 1)
         found = [await read(store, at) for at in range(begins, 1000, 100)]
         assert sum(each.records for each in found) == 1000 - begins
+
+
+@pytest.mark.parametrize("fails_at", range(8))
+@pytest.mark.parametrize("log_offset", [0, 100, 350, 700, 800])
+def test_an_entry_that_comes_at_the_second_try_is_not_passed_over(fails_at: int, log_offset: int) -> None:
+    class Source:
+        """Eight entries, one every 100 bytes of the log; one of them is not read at the first try."""
+
+        def __init__(self, fails_at: int | None) -> None:
+            self.fails_at = fails_at
+
+        def entries(self, at: int, count: int) -> bytes:
+            if at == self.fails_at:
+                self.fails_at = None
+                raise OSError(errno.EIO, "once")
+            return ENTRY.pack(100 * at, 100, 0)
+
+    right = first_entry(cast(ColdSource, Source(None)), 0, 8, log_offset)
+    assert first_entry(cast(ColdSource, Source(fails_at)), 0, 8, log_offset) == right
