@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,9 +46,17 @@ def test_a_port_that_is_taken_is_a_condition_with_the_next_step(
         box = Box(tmp_path / "data", config=f"[metrics]\nhost = '127.0.0.1'\nport = {port}\n")
         box.start()
         try:
-            code = main(["status", "--json", "--data", str(box.data)])
-            told = json.loads(capsys.readouterr().out)["reasons"]
-            (reason,) = [each for each in told if each["id"] == "port_closed:metrics.port"]
+            code, reasons, until = (
+                0,
+                list[dict[str, str]](),
+                time.monotonic() + 30,
+            )  # it is told with the first look at conditions
+            while not reasons and time.monotonic() < until:
+                time.sleep(0.1)
+                code = main(["status", "--json", "--data", str(box.data)])
+                told = json.loads(capsys.readouterr().out)["reasons"]
+                reasons = [each for each in told if each["id"] == "port_closed:metrics.port"]
+            (reason,) = reasons
             main(["doctor", "--data", str(box.data)])
             doctor = capsys.readouterr().out
         finally:

@@ -15,7 +15,7 @@ from provisioning.packaging.app_tree import (
     wanted_here,
 )
 
-LIBRARY_BYTES = 5_500_000  # of the compiled modules; tests/systemd/test_compile.py holds it
+LIBRARY_BYTES = 5_600_000  # of the compiled modules; tests/systemd/test_compile.py holds it
 ALL = """
 import sys; sys.path.insert(0, sys.argv[1])
 from importlib import import_module
