@@ -32,7 +32,7 @@ from appliance.sockets import serve_peer
 from netstack.errors import ProtocolError
 from netstack.serving.connect_pace import ConnectPace
 from netstack.serving.limits import LogLimiter
-from netstack.serving.slots import share_of
+from netstack.serving.slots import greediest, share_of
 from netstack.wire.replication import SLICE_HEAD, STOCK_PACE, Pace, ReportDecoder
 from storage_driver.log.marks import Wake
 from storage_driver.named_tuple import NamedTuple
@@ -151,8 +151,8 @@ class Slaves:
         held = Counter(each.share for each in silent)
         if not silent:
             return False
-        greediest = share if held[share] == max(held.values()) else held.most_common(1)[0][0]
-        oldest = next(each for each in silent if each.share == greediest)
+        giver = greediest(held, share)
+        oldest = next(each for each in silent if each.share == giver)
         self._connected.discard(oldest)
         oldest.given_up = True
         oldest.end()

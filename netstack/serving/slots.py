@@ -34,6 +34,11 @@ def _prefix(address: str, bits: int) -> str:
     return f"{IPv6Address(int(found) >> (128 - bits) << (128 - bits))}/{bits}"
 
 
+def greediest(held: Counter[str], share: str) -> str:
+    """Return who gives up a place for a newcomer: whoever has the most, the newcomer's own share if it has as many."""
+    return share if held[share] == max(held.values()) else held.most_common(1)[0][0]
+
+
 class Slot:
     """The place of one connection. Until it has a `silent_since` its handshake is not over."""
 

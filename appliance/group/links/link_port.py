@@ -14,7 +14,7 @@ import trio
 from appliance.group.links.links import MemberLinks
 from appliance.sockets import serve_peer
 from netstack.serving.connect_pace import ConnectPace
-from netstack.serving.slots import share_of
+from netstack.serving.slots import greediest, share_of
 
 TLS_GREETING, STOCK_REPORT = b"\x16", b"\0"
 MOST_UNDECIDED: Final = 32  # connections that have said nothing yet
@@ -63,8 +63,8 @@ class LinkPort:
         """
         if len(self._undecided) >= MOST_UNDECIDED:
             held = Counter(self._undecided.values())
-            greediest = share if held[share] == max(held.values()) else held.most_common(1)[0][0]
-            oldest = next(scope for scope, holder in self._undecided.items() if holder == greediest)
+            giver = greediest(held, share)
+            oldest = next(scope for scope, holder in self._undecided.items() if holder == giver)
             del self._undecided[oldest]
             oldest.cancel()
         with trio.move_on_after(FIRST_BYTE_S if self._stock is None else STOCK_FIRST_BYTE_S) as scope:
