@@ -16,10 +16,6 @@ KEPT: dict[str, tuple[int, str]] = {
         19,
         "the facade of the store: eight are calls of its parts, kept so that none is in between",
     ),
-    "PullConsumer": (
-        14,
-        "not split yet: five of its parts meet here; what is assigned and what is pulled would be two more",
-    ),
     "PushConsumer": (15, "the place where its parts meet: eleven are parts"),
     "RecoveryVerdict": (15, "a value that recovery fills: one field for each line of its report"),
     "Report": (11, "a value that fsck fills: one field for each line of its report"),

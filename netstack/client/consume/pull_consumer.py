@@ -5,7 +5,6 @@ Source: RocketMQ 4.9.8 DefaultLitePullConsumerImpl.
 
 import logging
 import ssl
-from collections import deque
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
@@ -14,18 +13,16 @@ import trio
 
 from netstack.client.consume.assignment import Assignment
 from netstack.client.consume.consumer_options import ConsumerOptions
+from netstack.client.consume.fetcher import Fetcher
 from netstack.client.consume.held import HeldQueue
-from netstack.client.consume.offsets import RemoteOffsets, max_offset, min_offset, starting_offset
-from netstack.client.consume.process_queue import ProcessQueue
-from netstack.client.consume.pulling import FLOW_CONTROL_S, pull_once
+from netstack.client.consume.offsets import RemoteOffsets, max_offset, min_offset
 from netstack.client.consume.queue_reader import QueueReader
-from netstack.client.consume.subscriptions import Sql, Subscriptions, subscription
+from netstack.client.consume.subscriptions import Sql, Subscriptions
 from netstack.client.errors import ClientError, NotAssigned, UsageError
 from netstack.client.instance import Credentials, Instance, shared_or_own
 from netstack.client.introspection import running_info
 from netstack.client.lifetime import Lifetime
 from netstack.client.messages import ReceivedMessage
-from netstack.errors import ProtocolError, Refused
 from netstack.wire.bodies import (
     ConsumeDirectlyResult,
     ConsumerData,
@@ -34,12 +31,10 @@ from netstack.wire.bodies import (
     ConsumeType,
     MessageModel,
 )
-from netstack.wire.codes import ResponseCode
 from netstack.wire.json_body import MessageQueue
 
-CACHED_AT_MOST = 10_000
 QUEUES_EVERY_S = 30.0
-GOODBYE_S = START_FAILED_S = 3.0
+GOODBYE_S = 3.0
 ONE_OF_BOTH = "subscribe and assign exclude one another; make another consumer"
 LITE = ConsumerOptions(pull_batch=10, hold_s=20.0)
 _log = logging.getLogger("netstack.client")
@@ -74,10 +69,7 @@ class PullConsumer(QueueReader):
         uses = self.instance, group, self._subscriptions, self._offsets, options
         self._assignment = Assignment(*uses, begin=self._begin)
         self._fixed: dict[MessageQueue, HeldQueue] | None = None
-        self._chunks: deque[tuple[HeldQueue, ProcessQueue, list[ReceivedMessage]]] = deque()
-        self._arrived = trio.Event()
-        self._positions: dict[MessageQueue, int] = {}
-        self._pulls: dict[MessageQueue, trio.CancelScope] = {}
+        self._fetcher = Fetcher(*uses, expressions=self._expressions, held=lambda: self._held.values())
         self._commit_at = 0.0
         self._rebalancing = False
         self._started_ms = 0
@@ -124,6 +116,9 @@ class PullConsumer(QueueReader):
         while True:
             await trio.sleep(self.options.persist_every_s)
             await self._offsets.persist(list(self._held))
+
+    def _begin(self, held: HeldQueue) -> None:
+        self._lifetime.nursery.start_soon(self._fetcher.run, held)
 
     # --- which queues
 
@@ -198,89 +193,20 @@ class PullConsumer(QueueReader):
             raise NotAssigned(f"{queue} is not assigned to this consumer; assigned are {len(self.assigned)} queues")
         return held
 
-    # --- pulling
-
-    def _begin(self, held: HeldQueue) -> None:
-        self._lifetime.nursery.start_soon(self._run, held)
-
-    async def _run(self, held: HeldQueue) -> None:
-        """Pull one queue until it is dropped; a seek cancels only the pull under way."""
-        with held.scope:
-            while not held.dropped:
-                with trio.CancelScope() as scope:
-                    self._pulls[held.queue] = scope
-                    try:
-                        await self._pull(held)
-                    except (ClientError, Refused, ProtocolError) as error:
-                        if getattr(error, "code", 0) == ResponseCode.FLOW_CONTROL:
-                            await trio.sleep(FLOW_CONTROL_S)
-                            continue
-                        _log.warning("event=pull_failed queue=%s reason=%s", held.queue, error)
-                        self.instance.suspect_routes()
-                        await trio.sleep(START_FAILED_S if held.next_offset < 0 else self.options.failure_delay_s)
-
-    async def _pull(self, held: HeldQueue) -> None:
-        await held.wait_until(lambda: not held.paused and held.has_room(self.options) and self._cached < CACHED_AT_MOST)
-        cache = held.messages  # a seek puts another in its place, and what was asked before it does not count
-        if held.next_offset < 0:
-            start = await starting_offset(self.instance, held.queue, self._offsets, self.options)
-            if held.messages is not cache:
-                return
-            held.next_offset = start
-        expression = self._expressions.get(held.queue.topic, "*")
-        wanted = self._subscriptions.get(held.queue.topic) or subscription(held.queue.topic, expression, 0)
-        held.pulled_at = trio.current_time()
-        found = await pull_once(
-            *(self.instance, self.group, held.queue, held.next_offset, wanted),
-            max_count=self.options.pull_batch,
-            hold_s=self.options.hold_s,
-            timeout_s=self.options.pull_timeout_s,
-            wanted_id=held.suggested_id,
-        )
-        if held.dropped or held.messages is not cache:
-            return
-        if found.code == ResponseCode.PULL_OFFSET_MOVED:
-            _log.warning("event=offset_moved queue=%s from=%d to=%d", held.queue, held.next_offset, found.next_offset)
-        held.next_offset, held.suggested_id = found.next_offset, found.suggested_id
-        held.pulled_at = trio.current_time()
-        if found.messages:
-            for message in found.messages:
-                message.held = held
-            held.messages.put(found.messages)
-            self._chunks.append((held, held.messages, found.messages))
-            arrived, self._arrived = self._arrived, trio.Event()
-            arrived.set()  # all who poll look again
-
-    @property
-    def _cached(self) -> int:
-        return sum(held.messages.count for held in self._held.values())
-
     async def poll(self, timeout_s: float = 5.0) -> list[ReceivedMessage]:
         """Return the next messages of one queue, none if none arrived in time. The position moves past them."""
         if self.options.auto_commit and trio.current_time() >= self._commit_at:
             self._note_positions()
             self._commit_at = trio.current_time() + self.options.persist_every_s
         await trio.lowlevel.checkpoint()
-        with trio.move_on_after(timeout_s):
-            while True:
-                while self._chunks:
-                    held, cache, messages = self._chunks.popleft()
-                    if held.dropped or cache is not held.messages:  # lost, or a seek came in between
-                        continue
-                    self._positions[held.queue] = held.messages.remove(message.queue_offset for message in messages)
-                    held.consumed_at = trio.current_time()
-                    for each in self._held.values():
-                        each.change()
-                    return messages
-                await self._arrived.wait()
-        return []
+        return await self._fetcher.next(timeout_s)
 
     # --- positions
 
     def _note_positions(self) -> None:
         for queue in self._held:
-            if self._positions.get(queue, -1) >= 0:
-                self._offsets.set(queue, self._positions[queue])
+            if self._fetcher.positions.get(queue, -1) >= 0:
+                self._offsets.set(queue, self._fetcher.positions[queue])
 
     async def commit(self, positions: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit what was polled, or these offsets, and wait until the brokers have it. Raises NotAssigned."""
@@ -300,7 +226,7 @@ class PullConsumer(QueueReader):
     def position(self, queue: MessageQueue) -> int:
         """Return the offset after the last polled message, -1 before the first. Raises NotAssigned."""
         self._queue(queue)
-        return self._positions.get(queue, -1)
+        return self._fetcher.positions.get(queue, -1)
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
         """Continue a queue from an offset, without its cached messages. Raises NotAssigned, UsageError outside it."""
@@ -308,12 +234,7 @@ class PullConsumer(QueueReader):
         lowest, highest = await min_offset(self.instance, queue), await max_offset(self.instance, queue)
         if not max(0, lowest) <= queue_offset <= highest:
             raise UsageError(f"offset {queue_offset} of {queue}: there are {lowest}..{highest}")
-        held = self._queue(queue)
-        held.messages = ProcessQueue()
-        held.next_offset = self._positions[queue] = queue_offset
-        if queue in self._pulls:
-            self._pulls[queue].cancel()
-        held.change()
+        self._fetcher.seek(self._queue(queue), queue_offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         await self.seek(queue, max(0, await min_offset(self.instance, queue)))
@@ -352,7 +273,7 @@ class PullConsumer(QueueReader):
         """Nothing: brokers reset push consumers only."""
 
     def positions(self, topic: str) -> dict[MessageQueue, int]:
-        return {queue: offset for queue, offset in self._positions.items() if queue.topic == topic}
+        return {queue: offset for queue, offset in self._fetcher.positions.items() if queue.topic == topic}
 
     def running_info(self, *, with_tasks: bool) -> ConsumerRunningInfo:
         return running_info(

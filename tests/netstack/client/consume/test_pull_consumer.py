@@ -93,20 +93,6 @@ async def test_a_tag_expression_counts_for_assigned_queues(cluster: Any, topic: 
         assert {each.tags for each in await poll_all(consumer, 10)} == {"a"}
 
 
-async def test_a_paused_queue_brings_nothing(own_cluster: Any, topic: str) -> None:
-    async with Producer("pause", own_cluster.namesrv, options=PATIENT) as producer:
-        queue = (await producer.send(Message(topic, b"x"))).queue
-        async with PullConsumer(topic, instance=producer.instance) as consumer:
-            await consumer.assign([queue])
-            await consumer.seek_to_begin(queue)
-            await poll_all(consumer, 1)
-            consumer.pause([queue])
-            await consumer.seek_to_begin(queue)
-            assert await consumer.poll(0.1) == []
-            consumer.resume([queue])
-            assert len(await poll_all(consumer, 1)) == 1
-
-
 async def test_a_pull_waits_for_the_arrival(own_cluster: Any, topic: str) -> None:
     async with (
         Producer("wait", own_cluster.namesrv, options=PATIENT) as producer,
@@ -192,29 +178,3 @@ async def test_a_consumer_opened_twice_leaves_its_group_free(own_cluster: Any, t
             await consumer.__aenter__()
         async with PullConsumer(topic, instance=instance):
             pass
-
-
-async def test_whoever_polls_is_woken_by_an_arrival(own_cluster: Any, topic: str) -> None:
-    got: list[bytes] = []
-    async with (
-        Producer("two", own_cluster.namesrv, options=PATIENT) as producer,
-        PullConsumer(topic, instance=producer.instance) as consumer,
-    ):
-        await fill(producer, topic, 4)
-        queues = await consumer.queues(topic)
-        await consumer.assign(queues)
-        for queue in queues:
-            await consumer.seek_to_end(queue)
-
-        async def poll() -> None:
-            got.extend(message.body for message in await consumer.poll(120))
-
-        with trio.fail_after(60):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(poll)
-                nursery.start_soon(poll)
-                await trio.testing.wait_all_tasks_blocked(0.01)
-                for number in (1, 2):
-                    await producer.send_to(queues[number], Message(topic, b"new %d" % number))
-                    await until(lambda: len(got) == number)  # noqa: B023
-    assert got == [b"new 1", b"new 2"]
