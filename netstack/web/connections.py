@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ import trio
 
 from netstack.serving.addresses import is_loopback, plain_address
 from netstack.serving.connect_pace import ConnectPace
+from netstack.serving.places import Places
 from netstack.serving.slots import share_of
 
 if TYPE_CHECKING:
@@ -38,23 +38,17 @@ class WebConnections:
         self._load, self._admit, self._pace = load, admit, ConnectPace()
         self._respond: Respond | None = None
         self._loading = trio.Lock()  # what is loaded knows who comes before whom: there is one
-        self._open: dict[trio.CancelScope, str] = {}  # oldest first: whose connection it is
+        self._places = Places(CONNECTIONS)
 
     async def __call__(self, stream: trio.SocketStream) -> None:
         """Answer one connection. One too many takes the place of the oldest of whoever has the most."""
         if not self._admitted(stream.socket):
             await trio.aclose_forcefully(stream)
             return
-        place, address = trio.CancelScope(), _address(stream.socket)
-        if len(self._open) >= CONNECTIONS and not self._make_place(address):
-            await stream.aclose()
-            return
-        self._open[place] = address
         try:
-            with place:
+            with self._places.place(_address(stream.socket)):
                 await self._serve(stream)
         finally:
-            self._open.pop(place, None)
             await trio.aclose_forcefully(stream)
 
     def _admitted(self, connection: trio.socket.SocketType) -> bool:
@@ -66,17 +60,6 @@ class WebConnections:
             return False  # it has gone already
         address = plain_address(str(host))
         return self._pace.admits(address) and self._admit(address, port)
-
-    def _make_place(self, address: str) -> bool:
-        """End the oldest connection of the address that has the most; False when that is the one who asks."""
-        held = Counter(self._open.values())
-        greediest, most = held.most_common(1)[0]
-        if most <= held[address] and greediest != address:
-            return False
-        oldest = next(place for place, holder in self._open.items() if holder == greediest)
-        del self._open[oldest]
-        oldest.cancel()
-        return True
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         respond = await self._loaded()

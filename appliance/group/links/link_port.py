@@ -5,7 +5,6 @@ first. Everything else is closed and counted.
 """
 
 import socket
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
@@ -14,7 +13,8 @@ import trio
 from appliance.group.links.links import MemberLinks
 from appliance.sockets import serve_peer
 from netstack.serving.connect_pace import ConnectPace
-from netstack.serving.slots import greediest, share_of
+from netstack.serving.places import Places
+from netstack.serving.slots import share_of
 
 TLS_GREETING, STOCK_REPORT = b"\x16", b"\0"
 MOST_UNDECIDED: Final = 32  # connections that have said nothing yet
@@ -28,7 +28,7 @@ class LinkPort:
 
     def __init__(self, links: MemberLinks, stock: Stock | None = None) -> None:
         self._links, self._stock = links, stock
-        self._undecided: dict[trio.CancelScope, str] = {}  # whose they are, oldest first
+        self._undecided = Places(MOST_UNDECIDED)
         self._pace = ConnectPace()
 
     def refused(self) -> Mapping[str, int]:
@@ -58,22 +58,15 @@ class LinkPort:
     async def _first_byte(self, stream: trio.SocketStream, share: str) -> bytes | None:
         """Return the byte, which stays in the socket; None when none came in time.
 
-        When too many say nothing the oldest of the address with the most goes: a stock slave is silent for 5 s, and
-        strangers cannot keep it out.
+        A stock slave is silent for 5 s: by its place strangers cannot keep it out.
         """
-        if len(self._undecided) >= MOST_UNDECIDED:
-            held = Counter(self._undecided.values())
-            giver = greediest(held, share)
-            oldest = next(scope for scope, holder in self._undecided.items() if holder == giver)
-            del self._undecided[oldest]
-            oldest.cancel()
-        with trio.move_on_after(FIRST_BYTE_S if self._stock is None else STOCK_FIRST_BYTE_S) as scope:
-            self._undecided[scope] = share
+        with (
+            self._undecided.place(share),
+            trio.move_on_after(FIRST_BYTE_S if self._stock is None else STOCK_FIRST_BYTE_S),
+        ):
             try:
                 return await stream.socket.recv(1, socket.MSG_PEEK)
             except OSError:
                 return None
-            finally:
-                self._undecided.pop(scope, None)
         self._links.at_port["undecided"] += 1
         return None

@@ -25,11 +25,12 @@ from appliance.group.links.frames import (
     decode_hello,
     decode_refused,
 )
-from appliance.group.links.greeting_places import GreetingPlaces
 from appliance.group.links.link import Link, LinkClocks, LinkEnded, LinkPace
 from appliance.group.links.link_stream import LinkTlsStream
 from appliance.group.links.link_tls import LinkTls, MemberCertificates, member_of
 from netstack.serving.limits import LogLimiter
+from netstack.serving.places import Places
+from netstack.serving.slots import share_of
 from netstack.serving.socket_options import set_options
 from storage_driver.named_tuple import NamedTuple
 from uplink_spark.errors import ProtocolError
@@ -123,7 +124,7 @@ class MemberLinks:
         self._tls, self._user, self._new_decoder, self._clocks, self._pace = tls, user, new_decoder, clocks, pace
         self._peers: dict[str, LinkPeer] = {}
         self._links: dict[str, tuple[Link, bytes]] = {}  # with the session of the member's process
-        self._changed, self._greeting = trio.Event(), GreetingPlaces()
+        self._changed, self._greeting = trio.Event(), Places(MOST_GREETING)
         self._refused: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
         self.at_port = Counter({"unknown": 0, "undecided": 0, "often": 0})  # nobody's connections
         self._last: dict[str, str] = {}
@@ -289,8 +290,7 @@ class MemberLinks:
         try:
             async with tcp:
                 set_options(tcp.socket)
-                with self._greeting.place(address.rpartition(":")[0], MOST_GREETING):
-                    greeting = await self._welcome(stream)
+                greeting = await self._greeted_in_time(stream, share_of(address.rpartition(":")[0]))
                 if isinstance(greeting, _Beside):
                     await self._serve_beside(stream, greeting)
                     return
@@ -304,6 +304,12 @@ class MemberLinks:
             await self._user.take_client(beside.member, stream, beside.frame)
         else:
             await self._user.send_segment(beside.member, stream, beside.frame)
+
+    async def _greeted_in_time(self, stream: LinkTlsStream, share: str) -> "_Greeting | _Beside":
+        """Return what the other end came for. Raises LinkEnded when its place was given to a newcomer."""
+        with self._greeting.place(share):
+            return await self._welcome(stream)
+        raise LinkEnded("places", "too many connections are being greeted, and this one was the oldest")
 
     async def _welcome(self, stream: LinkTlsStream) -> "_Greeting | _Beside":
         with trio.fail_after(self._pace.handshake_s):
