@@ -20,7 +20,7 @@ from uplink_spark.box.receipts.ledger import SAVE_BYTES, SAVE_S, ReceiptSeen
 from uplink_spark.box.send_lanes import SendLanes
 from uplink_spark.box.spool import Spool, SpoolLane
 from uplink_spark.box.state import ShipperState
-from uplink_spark.box.unreadable import gives_up
+from uplink_spark.box.unreadable import given_up
 from uplink_spark.errors import ProtocolError
 from uplink_spark.wire import frames
 from uplink_spark.wire.batch import MAX_RAW_BYTES, PieceContents, PieceSource, encode_piece
@@ -147,7 +147,7 @@ class UplinkSession:
         found = await state.workers.in_thread(take_around, state.source.read_log, order)
         if isinstance(found, Taken):
             return found
-        if await gives_up(state, found, express=bool(order.pick)):
+        if await given_up(state, found, express=bool(order.pick)) is not None:
             self._add_gaps()
             plan.sent(cut.lane, found.start, found.end, trio.current_time(), state.source.committed)
         else:

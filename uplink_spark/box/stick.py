@@ -19,7 +19,7 @@ from uplink_spark.box.receipts.ledger import ReceiptSeen
 from uplink_spark.box.reconcile import repairs_below
 from uplink_spark.box.spool import Spool
 from uplink_spark.box.state import ShipperState
-from uplink_spark.box.unreadable import gives_up
+from uplink_spark.box.unreadable import given_up
 from uplink_spark.wire.batch import MAX_RAW_BYTES, PieceContents, PieceHeader, PieceSource, encode_piece
 from uplink_spark.wire.cbor import encode_map
 from uplink_spark.wire.identity import owner_of, run_of
@@ -104,27 +104,20 @@ async def _export_hole(state: ShipperState, folder: Path, hole: Range, codec: st
                 continue
             raise
         if isinstance(cut, Hole):
-            told = await _told(state, folder, cut, codec, pick)
-            if told is None and waited < start:
+            gaps = await given_up(state, cut, express=pick)
+            if gaps is None and waited < start:
                 waited = start
                 await trio.sleep(PATIENCE_S)
                 continue
-            files, start = files + (told or []), cut.end
+            for gap in gaps or ():
+                files.append(await state.workers.in_background(_export_gap, state, folder, gap, codec))
+            start = cut.end
             continue
         start, file = cut
         files += [file] if file is not None else []
         now = trio.current_time()
         await trio.sleep(state.pace.rest_s(now - began, now, pressed=state.pressed()))
     return files
-
-
-async def _told(state: ShipperState, folder: Path, hole: Hole, codec: str, pick: bool) -> list[StickFile] | None:
-    """Return the files of the losses that are declared for what the disk does not give back, None: not yet."""
-    before = {gap.gap_id for gap in state.ledger.gaps.undelivered()}
-    if not await gives_up(state, hole, express=pick):
-        return None
-    new = [gap for gap in state.ledger.gaps.undelivered() if gap.gap_id not in before]
-    return [await state.workers.in_background(_export_gap, state, folder, gap, codec) for gap in new]
 
 
 def _order(state: ShipperState, start: int, end: int, codec: str, pick: bool) -> CutOrder:
