@@ -20,10 +20,14 @@ class Places:
         self._most = most
         self._held: dict[trio.CancelScope, str] = {}
 
+    def __len__(self) -> int:
+        """How many are taken."""
+        return len(self._held)
+
     @contextmanager
     def place(self, share: str) -> Iterator[trio.CancelScope]:
         """Hold a place. When it is given to a newcomer, the block ends and the scope has `cancelled_caught`."""
-        if len(self._held) >= self._most:
+        if len(self) >= self._most:
             giver = greediest(Counter(self._held.values()), share)
             oldest = next(scope for scope, holder in self._held.items() if holder == giver)
             del self._held[oldest]

@@ -5,7 +5,7 @@ Source: RocketMQ 4.9.8 DefaultLitePullConsumerImpl, its PullTaskImpl and consume
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 import trio
 
@@ -38,13 +38,11 @@ class Fetcher:
         offsets: RemoteOffsets,
         options: ConsumerOptions,
         *,
-        expressions: Mapping[str, str | Sql],
         held: Callable[[], Iterable[HeldQueue]],
     ) -> None:
         self._instance, self._group = instance, group
-        self._subscriptions, self._expressions = subscriptions, expressions
-        self._offsets, self._options = offsets, options
-        self._held = held
+        self._subscriptions, self._offsets, self._options, self._held = subscriptions, offsets, options, held
+        self.expressions: dict[str, str | Sql] = {}  # by topic, of assigned queues
         self.positions: dict[MessageQueue, int] = {}
         self._chunks: deque[tuple[HeldQueue, ProcessQueue, list[ReceivedMessage]]] = deque()
         self._arrived = trio.Event()
@@ -89,7 +87,7 @@ class Fetcher:
 
     async def _ask(self, held: HeldQueue) -> Pulled:
         topic = held.queue.topic
-        wanted = self._subscriptions.get(topic) or subscription(topic, self._expressions.get(topic, "*"), 0)
+        wanted = self._subscriptions.get(topic) or subscription(topic, self.expressions.get(topic, "*"), 0)
         return await pull_once(
             *(self._instance, self._group, held.queue, held.next_offset, wanted),
             max_count=self._options.pull_batch,

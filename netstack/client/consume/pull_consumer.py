@@ -64,12 +64,11 @@ class PullConsumer(QueueReader):
         super().__init__(shared, group)
         self.options = options
         self._subscriptions = Subscriptions(self.instance.now_ms)
-        self._expressions: dict[str, str | Sql] = {}
         self._offsets = RemoteOffsets(self.instance, group)
         uses = self.instance, group, self._subscriptions, self._offsets, options
         self._assignment = Assignment(*uses, begin=self._begin)
         self._fixed: dict[MessageQueue, HeldQueue] | None = None
-        self._fetcher = Fetcher(*uses, expressions=self._expressions, held=lambda: self._held.values())
+        self._fetcher = Fetcher(*uses, held=lambda: self._held.values())
         self._commit_at = 0.0
         self._rebalancing = False
         self._started_ms = 0
@@ -159,7 +158,7 @@ class PullConsumer(QueueReader):
             await self.instance.route(topic)  # before anything has changed
         if self._subscriptions.topics:
             raise UsageError(ONE_OF_BOTH)
-        self._expressions.update(expressions or {})
+        self._fetcher.expressions.update(expressions or {})
         fixed = self._fixed = self._fixed if self._fixed is not None else {}
         for queue in [each for each in fixed if each not in wanted]:
             fixed.pop(queue).drop()
