@@ -13,9 +13,9 @@ import trio
 
 from netstack.client.consume.assignment import Assignment
 from netstack.client.consume.consumer_options import ConsumerOptions
-from netstack.client.consume.fetcher import Fetcher
 from netstack.client.consume.held import HeldQueue
 from netstack.client.consume.offsets import RemoteOffsets, max_offset, min_offset
+from netstack.client.consume.queue_fetcher import QueueFetcher
 from netstack.client.consume.queue_reader import QueueReader
 from netstack.client.consume.subscriptions import Sql, Subscriptions
 from netstack.client.errors import ClientError, NotAssigned, UsageError
@@ -68,7 +68,7 @@ class PullConsumer(QueueReader):
         uses = self.instance, group, self._subscriptions, self._offsets, options
         self._assignment = Assignment(*uses, begin=self._begin)
         self._fixed: dict[MessageQueue, HeldQueue] | None = None
-        self._fetcher = Fetcher(*uses, held=lambda: self._held.values())
+        self._fetcher = QueueFetcher(*uses, held=lambda: self._held.values())
         self._commit_at = 0.0
         self._rebalancing = False
         self._started_ms = 0

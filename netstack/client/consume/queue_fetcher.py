@@ -27,7 +27,7 @@ START_FAILED_S = 3.0
 _log = logging.getLogger("netstack.client")
 
 
-class Fetcher:
+class QueueFetcher:
     """`positions` tells for each queue where the application's next poll goes on; a seek sets it."""
 
     def __init__(
