@@ -146,18 +146,21 @@ class Admin:
 
     # --- groups
 
-    async def groups(self) -> dict[str, SubscriptionGroup]:
-        """Return the consumer groups that brokers know."""
-        found: dict[str, SubscriptionGroup] = {}
+    async def groups(self) -> dict[str, dict[str, SubscriptionGroup]]:
+        """Return group -> broker -> its settings."""
+        found: dict[str, dict[str, SubscriptionGroup]] = {}
         for broker in await self.brokers():
             answer = await self._ask(broker, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-            found |= _read(SubscriptionGroupTable.from_server, answer, broker.address).subscription_group_table
+            table = _read(SubscriptionGroupTable.from_server, answer, broker.address).subscription_group_table
+            for name, group in table.items():
+                found.setdefault(name, {})[broker.name] = group
         return found
 
-    async def put_group(self, group: SubscriptionGroup) -> None:
-        """Create a consumer group, or change it, on every master."""
+    async def put_group(self, group: SubscriptionGroup, *, at: str | None = None) -> None:
+        """Create a consumer group, or change it, on every master; `at`: on one broker alone."""
         for broker in await self.brokers():
-            await self._ask(broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, group.to_bytes())
+            if at is None or broker.name == at:
+                await self._ask(broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, group.to_bytes())
 
     async def delete_group(self, group: str) -> None:
         """Delete a group with its offsets, and its retry and dead letter topics, on every master."""

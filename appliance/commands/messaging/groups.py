@@ -1,10 +1,11 @@
 """`rocketbox groups ...`: list, look at, make, change and delete consumer groups; 0 done, 1 failed."""
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 from appliance.commands.asking import FAILED, INNER_GROUPS, OK, Actions, known, legal, put_done, run, show, stamp
-from appliance.commands.messaging.table_settings import asked_group, group_row, group_text
+from appliance.commands.messaging.table_settings import asked_group, group_row, group_text, group_told
 from appliance.commands.tables import confirmed
 from netstack.client import ClientError, MessageQueue
 from netstack.client.admin import RETRY, Admin
@@ -56,7 +57,7 @@ def lag_of(progress: dict[MessageQueue, OffsetWrapper]) -> int:
 
 async def list_groups(admin: Admin, arguments: argparse.Namespace) -> int:
     rows = []
-    for name, config in sorted((await admin.groups()).items()):
+    for name, there in sorted((await admin.groups()).items()):
         if not arguments.all and name.startswith(INNER_GROUPS):
             continue
         progress, members = await admin.progress(name), await admin.members(name)
@@ -67,7 +68,7 @@ async def list_groups(admin: Admin, arguments: argparse.Namespace) -> int:
                 "members": len(members.connection_set) if members else 0,
                 "model": members.message_model.value.lower() if members else "",
                 "lag": lag_of(progress),
-                "ordered": group_row(config)["ordered"],
+                "ordered": any(group_row(config)["ordered"] for config in there.values()),
                 "topics": topics,
                 "consumed": ", ".join(topics),
             }
@@ -81,14 +82,14 @@ async def show_group(admin: Admin, arguments: argparse.Namespace) -> int:
     groups = await admin.groups()
     if not progress and members is None:
         known(arguments.group, groups, "group")
-    config = groups.get(arguments.group)
+    there = groups.get(arguments.group, {})
     rows: list[dict[str, Any]] = [
         {
             "group": arguments.group,
             "topic": queue.topic,
             "broker": queue.broker_name,
             "queue": queue.queue_id,
-            "ordered": config is not None and group_row(config)["ordered"],
+            "ordered": queue.broker_name in there and group_row(there[queue.broker_name])["ordered"],
             "committed": seen.consumer_offset,
             "end": seen.broker_offset,
             "lag": max(0, seen.broker_offset - seen.consumer_offset),
@@ -100,8 +101,8 @@ async def show_group(admin: Admin, arguments: argparse.Namespace) -> int:
     heads = {"topic": "TOPIC", "broker": "BROKER", "queue": "QUEUE", "committed": "COMMITTED", "end": "END"}
     show(rows, {**heads, "lag": "LAG", "consumed": "NEWEST CONSUMED"}, as_json=arguments.json)
     if not arguments.json:
-        if config is not None:
-            print(f"\n{group_text(config)}")
+        if there:
+            print(f"\n{group_told(there)[0]}")
         print(f"\nlag {lag_of(progress):,}; ", end="")
         if members is None:
             print("no member is connected")
@@ -116,29 +117,40 @@ async def show_group(admin: Admin, arguments: argparse.Namespace) -> int:
 
 async def create_group(admin: Admin, arguments: argparse.Namespace) -> int:
     name = legal(arguments.group, "group")
-    there = (await admin.groups()).get(name)
-    if there is None:
-        return await _put(admin, SubscriptionGroup(group_name=name), arguments)
-    if asked_group(there, arguments) != there:
-        change = f"`rocketbox groups change {name} …` changes it"
-        raise ClientError(f"{name} exists already: {group_text(there)}; {change}")
-    return put_done(name, "exists already", group_text(there), group_row(there), arguments)
+    there = (await admin.groups()).get(name, {})
+    for config in there.values():
+        if asked_group(config, arguments) != config:
+            change = f"`rocketbox groups change {name} …` changes it"
+            raise ClientError(f"{name} exists already: {group_text(config)}; {change}")
+    if there:
+        return put_done(name, "exists already", *group_told(there), arguments)
+    wanted = asked_group(SubscriptionGroup(group_name=name), arguments)
+    await admin.put_group(wanted)
+    return await _checked(admin, "created", {"": wanted}, arguments)
 
 
 async def change_group(admin: Admin, arguments: argparse.Namespace) -> int:
-    groups = await admin.groups()
-    return await _put(admin, groups[known(arguments.group, groups, "group")], arguments)
+    name, groups = arguments.group, await admin.groups()
+    before = groups[known(name, groups, "group")]
+    wanted = {
+        broker.name: asked_group(before.get(broker.name, SubscriptionGroup(group_name=name)), arguments)
+        for broker in await admin.brokers()  # one that has not met the group would make it with its defaults
+    }
+    for broker, config in wanted.items():  # each from its own settings: brokers may differ in what is not asked
+        await admin.put_group(config, at=broker)
+    return await _checked(admin, "changed", wanted, arguments)
 
 
-async def _put(admin: Admin, before: SubscriptionGroup, arguments: argparse.Namespace) -> int:
-    """Put a group as it was with what the command line asks, and tell what the brokers then have."""
-    await admin.put_group(wanted := asked_group(before, arguments))
-    config = (await admin.groups()).get(arguments.group, wanted)
-    if asked_group(config, arguments) != config:
-        told = group_text(config)
-        raise ClientError(f"the brokers have {arguments.group} with {told}: those before 5.0 take no --ordered")
-    done = "created" if arguments.action == "create" else "changed"
-    return put_done(arguments.group, done, group_text(config), group_row(config), arguments)
+async def _checked(
+    admin: Admin, done: str, wanted: Mapping[str, SubscriptionGroup], arguments: argparse.Namespace
+) -> int:
+    """Tell what the brokers have once they were asked for `wanted`. Raises ClientError where one has something else."""
+    there = (await admin.groups()).get(arguments.group) or wanted
+    for broker, config in there.items():
+        if asked_group(config, arguments) != config:
+            told = group_text(config)
+            raise ClientError(f"{broker} has {arguments.group} with {told}: brokers before 5.0 take no --ordered")
+    return put_done(arguments.group, done, *group_told(there), arguments)
 
 
 async def delete_group(admin: Admin, arguments: argparse.Namespace) -> int:

@@ -65,11 +65,25 @@ def topic_text(config: TopicConfig) -> str:
 
 def topic_told(configs: Mapping[str, TopicConfig]) -> tuple[str, dict[str, Any]]:
     """Return the settings by broker for people and for a program: once where all brokers have the same."""
-    rows = {broker: topic_row(config) for broker, config in configs.items()}
+    return _told(
+        {broker: topic_row(config) for broker, config in configs.items()},
+        {broker: topic_text(config) for broker, config in configs.items()},
+    )
+
+
+def group_told(groups: Mapping[str, SubscriptionGroup]) -> tuple[str, dict[str, Any]]:
+    """Return what `topic_told` returns, of a group."""
+    return _told(
+        {broker: group_row(group) for broker, group in groups.items()},
+        {broker: group_text(group) for broker, group in groups.items()},
+    )
+
+
+def _told(rows: dict[str, dict[str, Any]], texts: dict[str, str]) -> tuple[str, dict[str, Any]]:
     first = next(iter(rows))
     if all(row == rows[first] for row in rows.values()):
-        return topic_text(configs[first]), rows[first]
-    return "; ".join(f"{clean(broker)}: {topic_text(config)}" for broker, config in configs.items()), {"brokers": rows}
+        return texts[first], rows[first]
+    return "; ".join(f"{clean(broker)}: {text}" for broker, text in texts.items()), {"brokers": rows}
 
 
 def left_queues(before: Mapping[str, TopicConfig], queues: int) -> range:

@@ -1,0 +1,54 @@
+"""`rocketbox groups` against two brokers of one cluster that have a group with settings of their own."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from appliance.commands.messaging.groups import add_arguments
+from netstack.client import ClientError
+from netstack.client.admin import Admin
+from netstack.client.instance import Instance
+from netstack.wire.bodies_admin import SubscriptionGroup
+from tests.appliance.box import running_box
+
+
+async def groups(admin: Admin, *words: str) -> Any:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    arguments = parser.parse_args([*words, "--json"])
+    return await arguments.act(admin, arguments)
+
+
+async def test_a_change_leaves_what_it_does_not_name_as_each_broker_has_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running_box(tmp_path / "a", name="a") as first:
+        toml = f"[namesrv]\nregister_at = ['127.0.0.1:{first.namesrv_port}']\n"
+        async with running_box(tmp_path / "b", toml, name="b"), Instance(f"127.0.0.1:{first.namesrv_port}") as instance:
+            admin = Admin(instance)
+            with trio.fail_after(30):
+                while len(await admin.brokers()) < 2:  # noqa: ASYNC110 - of another process
+                    await trio.sleep(0.05)
+            await admin.put_group(SubscriptionGroup(group_name="G", retry_max_times=3), at="a")
+            await admin.put_group(SubscriptionGroup(group_name="G", consume_broadcast_enable=False), at="b")
+            await admin.put_group(SubscriptionGroup(group_name="Alone", retry_max_times=2), at="b")
+
+            assert await groups(admin, "change", "G", "--ordered") == 0
+            assert {
+                broker: (group.retry_max_times, group.consume_broadcast_enable, bool(group.consume_message_orderly))
+                for broker, group in (await admin.groups())["G"].items()
+            } == {"a": (3, True, True), "b": (16, False, True)}
+            told = json.loads(capsys.readouterr().out)
+            assert {broker: row["retries"] for broker, row in told["brokers"].items()} == {"a": 3, "b": 16}
+
+            with pytest.raises(ClientError, match="G exists already"):
+                await groups(admin, "create", "G", "--retries", "3")
+            assert await groups(admin, "change", "Alone", "--ordered") == 0
+            assert {
+                broker: (group.retry_max_times, bool(group.consume_message_orderly))
+                for broker, group in (await admin.groups())["Alone"].items()
+            } == {"a": (16, True), "b": (2, True)}
