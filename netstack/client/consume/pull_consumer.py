@@ -117,6 +117,8 @@ class PullConsumer(QueueReader):
             await self._offsets.persist(list(self._held))
 
     def _begin(self, held: HeldQueue) -> None:
+        self._offsets.forget(held.queue)  # as it was when it was held before: another may have gone on since
+        self._fetcher.positions.pop(held.queue, None)
         self._lifetime.nursery.start_soon(self._fetcher.run, held)
 
     # --- which queues

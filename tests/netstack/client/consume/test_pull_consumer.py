@@ -17,6 +17,7 @@ from netstack.client import (
     StartFrom,
     UsageError,
 )
+from netstack.client.consume.offsets import RemoteOffsets
 from netstack.client.consume.pull_consumer import LITE
 from tests.netstack.client.conftest import PATIENT, fill, known
 from tests.waiting import until, until_it
@@ -178,3 +179,19 @@ async def test_a_consumer_opened_twice_leaves_its_group_free(own_cluster: Any, t
             await consumer.__aenter__()
         async with PullConsumer(topic, instance=instance):
             pass
+
+
+async def test_a_queue_that_comes_back_is_not_committed_where_it_was_when_it_left(cluster: Any, topic: str) -> None:
+    async with cluster() as (instance, producer), PullConsumer(topic, instance=instance) as consumer:
+        await fill(producer, topic, 40)
+        queue, others = (await known(instance, topic)).subscribe[0], RemoteOffsets(instance, topic)
+        await consumer.assign([queue])
+        await consumer.seek(queue, 1)
+        await consumer.commit()
+        await consumer.assign([])
+        others.set(queue, 5)  # another member of the group went on
+        await others.persist([queue])
+        await consumer.assign([queue])
+        assert (consumer.position(queue), await consumer.committed(queue)) == (-1, 5)
+        await consumer.commit()
+        assert await others.read(queue) == 5
