@@ -131,12 +131,14 @@ class GrpcConnection:
     def _incomplete(self, now: float) -> str:
         """Return which message takes too long, empty where none does; less time is left while others want its room."""
         http2, serving, partial_s = self._http2, self._serving, self._serving.limits.partial_s
-        if self._partial.size > PARTIAL_MODEST and self._governor.in_flight.partial_full:
+        went_on_at = self._partial.went_on_at  # before it was not read
+        pressed = self._partial.size > PARTIAL_MODEST or self._partial.has_turn
+        if pressed and self._governor.in_flight.partial_full:
             partial_s = PRESSED_S
-        if (oldest := http2.oldest_partial()) is not None and now - oldest > partial_s:
+        if (oldest := http2.oldest_partial()) is not None and now - max(oldest, went_on_at) > partial_s:
             return f"message incomplete after {partial_s:g} s"
         oldest = http2.oldest_partial(granted=True) if serving.uploads.is_crowded else None
-        if oldest is not None and now - oldest > PRESSED_S:
+        if oldest is not None and now - max(oldest, went_on_at) > PRESSED_S:
             return f"large message incomplete after {PRESSED_S:g} s, and others wait for its room"
         return ""
 
@@ -173,6 +175,7 @@ class GrpcConnection:
             self._flush_deferred()
             http2.woken = self._flush  # a grant counts nothing any more
             self._partial.note(0)
+            self._partial.end_turn()
         return "eof"
 
     async def _serve_all(self, events: list[CallEvent]) -> None:
@@ -205,7 +208,9 @@ class GrpcConnection:
         """Stop reading while the peer or the process has too much under way, or leaves too much unread."""
         governor = self._governor
         self._partial.note(self._http2.partial_bytes)
-        await self._partial.wait()
+        await self._partial.wait(self._http2.may_go_on)
+        if governor.in_flight.paused or self._outbox.full:
+            self._partial.end_turn()  # perhaps its peer reads no answers
         if governor.in_flight.paused:
             await governor.in_flight.wait_open()
         if self._outbox.full:

@@ -85,6 +85,10 @@ class Http2Server:
             late = [one.since for one in self._streams.values() if one.granted]
         return min((since for since in late if since is not None), default=None)
 
+    def may_go_on(self) -> bool:
+        """Whether the client can send more of an unfinished message: not all of them wait for a grant."""
+        return self.partial_bytes > sum(len(self._streams[number].buffer) for number in self._waiting)
+
     @property
     def pong_at(self) -> float | None:
         """When `outgoing` has the answers to pings, None where there are none."""

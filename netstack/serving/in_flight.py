@@ -1,8 +1,13 @@
 """How many bytes of requests the process holds: whole ones whose answers are pending, and incomplete frames."""
 
+from collections.abc import Callable
+from typing import Final
+
 import trio
 
-from netstack.serving.limits import PARTIAL_FREE
+from netstack.serving.limits import PARTIAL_FREE, PARTIAL_MODEST
+
+TURN_S: Final = 1.0  # who goes on with message after message has the turn for so long
 
 
 class BytesInFlight:
@@ -14,6 +19,7 @@ class BytesInFlight:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.pending = self.partial = 0
+        self.large_partial = 0  # what connections with several messages hold of it beyond PARTIAL_MODEST each
         self._paused_at = 0.0
         self._open, self._partial_room = trio.Event(), trio.Event()
         self._turn: object = None  # the reader that has it
@@ -64,10 +70,23 @@ class BytesInFlight:
         return self._turn is reader
 
     def end_turn(self, reader: object) -> None:
-        """The reader's frame is whole, or its connection ends; whoever waits longest may take the turn."""
+        """The reader needs no turn (any more): its frame is whole, or its connection ends.
+
+        Whoever waits longest may take a turn that is free.
+        """
         if self._turn is reader:
             self._turn = None
+        if self._turn is None:
             self._wait_turn.unpark()
+
+    @property
+    def turn_is_wanted(self) -> bool:
+        return bool(self._wait_turn)
+
+    @property
+    def is_far_over(self) -> bool:
+        """Whether large beginnings of messages hold so much that nobody with several of them goes on."""
+        return self.large_partial > self._limit
 
     async def wait_turn(self) -> None:
         """Wait until the turn is free or incomplete frames hold less."""
@@ -81,22 +100,52 @@ class BytesInFlight:
 
 
 class OwnPartial:
-    """What unfinished messages of one connection hold of that room."""
+    """What unfinished messages of one connection hold of that room, which may be several at a time."""
 
     def __init__(self, of_all: BytesInFlight) -> None:
         self.size, self._all = 0, of_all
         self._waiting: trio.CancelScope | None = None
+        self._turn_size, self._turn_at = 0, 0.0  # when it took the turn
+        self.went_on_at = float("-inf")  # after it had waited
+
+    @property
+    def has_turn(self) -> bool:
+        return self._all.has_turn(self)
 
     def note(self, size: int) -> None:
-        """Count so many bytes from now on; who waits and has little left goes on."""
+        """Count so many bytes from now on; who waits looks again. With a message that is whole the turn ends."""
         change, self.size = size - self.size, size
+        self._all.large_partial += max(0, size - PARTIAL_MODEST) - max(0, size - change - PARTIAL_MODEST)
         self._all.hold_partial(change)
-        if self._waiting is not None and size < PARTIAL_FREE:
+        if self.has_turn and size < self._turn_size:
+            self.end_turn()
+        if self._waiting is not None:
             self._waiting.cancel()
 
-    async def wait(self) -> None:
-        """Wait while all hold too much and this one more than a little."""
+    def end_turn(self) -> None:
+        """Leave the turn to others, if this one has it."""
+        self._all.end_turn(self)
+
+    async def wait(self, may_go_on: Callable[[], bool]) -> None:
+        """Wait while all hold too much and this one more than a little, for its turn if its peer `may_go_on`."""
         while self.size >= PARTIAL_FREE and self._all.partial_full:
+            moves = may_go_on()
+            if moves and self._take_turn():
+                return
+            if not moves:
+                self.end_turn()
             with trio.CancelScope() as self._waiting:
-                await self._all.wait_partial()
-        self._waiting = None
+                await (self._all.wait_turn() if moves else self._all.wait_partial())
+            self._waiting, self.went_on_at = None, trio.current_time()
+        self.end_turn()
+
+    def _take_turn(self) -> bool:
+        now_s, had = trio.current_time(), self.has_turn
+        if had and (self._all.is_far_over or (self._all.turn_is_wanted and now_s - self._turn_at > TURN_S)):
+            self.end_turn()
+            return False
+        if self._all.is_far_over or not self._all.take_turn(self):
+            return False
+        if not had:
+            self._turn_size, self._turn_at = self.size, now_s
+        return True

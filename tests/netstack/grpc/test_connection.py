@@ -353,3 +353,43 @@ async def test_halves_of_messages_have_little_time_while_others_wait_for_their_r
         began = trio.current_time()
         await greedy.closed.wait()
         assert trio.current_time() - began < 500
+
+
+async def test_messages_of_many_that_do_not_fit_together_come_one_after_the_other() -> None:
+    governor = Governor(Limits(bytes_in_flight=256 << 10))
+    message, found = enveloped(bytes(60_000)), list[int]()
+    async with grpc_serving(ECHO, governor=governor) as port, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(grpc_client(port)) for _ in range(8)]
+        numbers = [await client.begin("/s/Echo") for client in clients]
+        for part, end in ((message[:20_000], False), (message[20_000:40_000], False), (message[40_000:], True)):
+            for client, number in zip(clients, numbers, strict=True):
+                await client.send(number, part, end=end)
+            await trio.testing.wait_all_tasks_blocked(0.02)
+        with trio.move_on_after(5):
+            for client, number in zip(clients, numbers, strict=True):
+                await client.calls[number].ended.wait()
+                found += [len(each) for each in client.calls[number].messages]
+        assert (found, governor.in_flight.partial) == ([60_000] * 8, 0)
+
+
+async def test_who_waits_for_the_grant_of_a_large_message_leaves_the_turn_to_others() -> None:
+    """They have room for it only once they have gone on."""
+    governor = Governor(Limits(bytes_in_flight=100 << 10))
+    async with (
+        grpc_serving(ECHO, GrpcLimits(uploads_bytes=200_000), governor=governor) as port,
+        grpc_client(port) as first,
+        grpc_client(port) as second,
+    ):
+        large = enveloped(bytes(200_000))
+        granted, beside = await first.begin("/s/Echo"), await first.begin("/s/Echo")
+        await first.send(granted, large[:70_000])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(second.call, "/s/Echo", bytes(200_000))
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            await first.send(beside, enveloped(bytes(50_000))[:40_000])
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            with trio.move_on_after(2) as scope:
+                await first.send(granted, large[70_000:], end=True)
+                await first.calls[granted].ended.wait()
+            nursery.cancel_scope.cancel()
+        assert (scope.cancelled_caught, first.calls[granted].status) == (False, 0)
