@@ -17,6 +17,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 CHOICE = re.compile(r"argument (\S+): invalid choice: '?([^' ]+)'? \(choose from (.*)\)", re.DOTALL)
 UNKNOWN = re.compile(r"unrecognized arguments: (--[^\s=]+)")
+NONE_GIVEN = "the following arguments are required: COMMAND"
 
 
 def help_text(purposes: Mapping[str, str]) -> str:
@@ -29,6 +30,8 @@ def help_text(purposes: Mapping[str, str]) -> str:
 
 def with_nearest(message: str, parser: argparse.ArgumentParser) -> str:
     """Return an error of argparse with the nearest command, verb or option, if there is one."""
+    if message == NONE_GIVEN:
+        return "no command given; rocketbox --help lists them"
     if found := CHOICE.match(message):
         place, word, choices = found.groups()
         known = re.findall(r"[\w.-]+", choices)

@@ -29,6 +29,7 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        ("", "no command given; rocketbox --help lists them"),
         ("topcs list", "unknown command 'topcs', did you mean \"topics\"?"),
         ("xyzzy", "unknown command 'xyzzy'; rocketbox --help lists them"),
         ("topics lst", 'did you mean "list"?'),
