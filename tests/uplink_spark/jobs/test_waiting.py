@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,6 +14,18 @@ from uplink_spark.errors import ConfigError, LandingError
 from uplink_spark.jobs import compact, expire, vacuum
 from uplink_spark.jobs.waiting import reason_of, run_job, wait_for_zone
 from uplink_spark.testing import MadeLanding
+
+TOP = Path(__file__).resolve().parents[3]
+
+
+def test_a_job_without_spark_is_one_sentence_with_the_next_step() -> None:
+    without_libraries = [sys.executable, "-S", "-m", "uplink_spark.jobs.bronze", "--landing", "zone"]
+    done = subprocess.run(without_libraries, cwd=TOP, capture_output=True, text=True, check=False)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(
+        "the jobs need pyspark, pyarrow, deltalake, not installed here: pip install 'rocketbox[spark]'"
+    )
+    assert done.returncode == 1
 
 
 def test_a_zone_that_appears_is_taken_and_the_wait_was_told_once(
