@@ -92,7 +92,11 @@ class LinkTls:
         accepting = _context(ssl.PROTOCOL_TLS_SERVER, self._folder, clock_ok=self._clock_ok)
         accepting.num_tickets = 0  # no resumption, no tickets nobody reads
         dialing = _context(ssl.PROTOCOL_TLS_CLIENT, self._folder, clock_ok=self._clock_ok)
-        return accepting, dialing, not_after_ms((self._folder / "box.crt").read_text())
+        try:
+            ends_ms = not_after_ms((self._folder / "box.crt").read_text("ascii", "replace"))
+        except (OSError, ValueError) as error:  # replaced just now, or a form that only OpenSSL reads
+            raise ConfigError(f"certificates in {self._folder}: box.crt: {error}") from error
+        return accepting, dialing, ends_ms
 
 
 def _named_by(dialing: ssl.SSLContext, accepting: ssl.SSLContext) -> tuple[str, str] | None:

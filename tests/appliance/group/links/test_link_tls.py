@@ -99,6 +99,19 @@ def test_files_that_change_are_read_at_the_next_connection_and_broken_ones_are_n
     handshake(b.dialing, a.accepting)
 
 
+def test_words_beside_a_certificate_may_be_anything_and_a_form_whose_end_nobody_reads_is_refused(tmp_path: Path) -> None:
+    for name in ("box.crt", "box.key", "ca.crt"):
+        (tmp_path / name).write_bytes((certificates() / "a" / name).read_bytes())
+    plain = (tmp_path / "box.crt").read_bytes()
+    (tmp_path / "box.crt").write_bytes("Druckerei Müller\n".encode("latin-1") + plain)
+    tls = LinkTls(tmp_path, clock_ok=True)
+    in_use, ends_ms = tls.dialing, tls.statistics().own_ends_ms
+    (tmp_path / "box.crt").write_bytes(plain.replace(b"CERTIFICATE", b"X509 CERTIFICATE"))
+    assert tls.dialing is in_use
+    assert tls.statistics().failure.endswith("box.crt: holds no certificate in PEM form")
+    assert tls.statistics().own_ends_ms == ends_ms
+
+
 def test_members_of_an_old_and_a_new_authority_are_linked_where_both_are_trusted(tmp_path: Path) -> None:
     old, new = certificates(), certificates("press", ("a", "b"))
     for name, site in (("a", new), ("b", old)):
