@@ -183,7 +183,7 @@ class Taking:
     async def _read_next(self, queue: PopQueue, wanted: PopRequest, kind: TopicKind, left: Left, room: Room) -> Found:
         """Return the next records that the receiver wants."""
         filters = (wanted.accepts, wanted.accepts_record) if kind is TopicKind.NORMAL else (None, None)
-        while left.messages > 0:
+        while left.is_any:  # what comes again may have taken it all
             at = queue.next
             found = await self._reader.read(ReadRequest(queue.key.queue, at, left.messages, left.size, *filters), room)
             if queue.next != at:  # it was reset meanwhile

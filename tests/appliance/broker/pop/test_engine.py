@@ -360,6 +360,17 @@ async def test_an_ordered_queue_is_blocked_until_all_of_a_batch_is_acknowledged(
 
 
 @pytest.mark.slow
+async def test_an_ordered_batch_that_nobody_finishes_does_not_grow_beyond_an_answer(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(*[bytes(60_000)] * 12)
+        sizes = []
+        for _ in range(4):
+            answer = await bench.receive(32, invisible_ms=100, queue_id=0, order=True, poll_s=10)
+            sizes.append(len(bodies(answer)))
+        assert sizes == [4, 5, 5, 5], "the one that is more than fits is the last one"
+
+
+@pytest.mark.slow
 async def test_an_ordered_batch_comes_again_from_the_first_message_that_was_not_acknowledged(tmp_path: Path) -> None:
     async with pop_bench(tmp_path) as bench:
         await bench.send(b"1", b"2", b"3", b"4", b"5")
