@@ -179,14 +179,16 @@ class TransactionChecks:
         """Discard a half that was asked about too often, ask about one that is old enough, leave the others."""
         if self._table.state(half.queue_offset) != OPEN:
             return  # decided while it was read
-        properties, now_ms = half.property_map, self._now_ms()
-        times, age_ms = _number(properties.get(CHECK_TIMES), 0), now_ms - self._made_ms(half)
-        kept_ms = min(age_ms, self._store.age_ms(half.log_offset, half.stored_ms))  # a step of the clock ends none
+        properties, times = half.property_map, _number(half.property_map.get(CHECK_TIMES), 0)
+        age_ms, running_ms = self._now_ms() - self._made_ms(half), self._store.age_ms(half.log_offset, half.stored_ms)
+        kept_ms = min(age_ms, running_ms)  # a step of the clock ends none
+        if age_ms < 0:  # the clock was ahead
+            age_ms = running_ms
         if times >= self._rules.most_checks or kept_ms > self._rules.oldest_ms:
             await self._discard(half, times)
         elif self._earlier_is_decided(properties.get(PREPARED_OFFSET)):
             self._transactions.close(half.queue_offset)
-        elif age_ms < 0 or age_ms >= self._immunity_ms(properties.get(IMMUNITY)):
+        elif age_ms >= self._immunity_ms(properties.get(IMMUNITY)):
             await self._ask(half, times + 1)
 
     def _made_ms(self, half: StoredMessage) -> int:

@@ -243,6 +243,22 @@ async def test_a_clock_set_back_keeps_no_half_from_being_asked_about_for_years(t
         assert len(peer.told) == 4, "copies are for the next round"
 
 
+async def test_a_clock_set_back_by_little_has_nobody_asked_about_a_transaction_that_has_begun(tmp_path: Path) -> None:
+    clock = Clock()
+    async with bench(tmp_path, ON_DEMAND._replace(timeout_ms=6000), now_ms=clock) as b:
+        peer = b.producer()
+        await b.half(born_ms=clock.ms)
+        clock.ms -= 2000
+        await b.checks._round()
+        assert not peer.told
+        b.small.store._parts.clock.tick(clock.ms, 0, b.small.store.end, trusted=True)
+        clock.ms += 6000
+        b.small.store._parts.clock.tick(clock.ms, 6000, b.small.store.end, trusted=True)
+        clock.ms -= 5000  # once more: it is behind the time of the half, which is six seconds old
+        await b.checks._round()
+        await peer.wait_told()
+
+
 async def test_a_half_that_is_older_than_the_log_is_kept_is_given_up(tmp_path: Path) -> None:
     async with bench(tmp_path, ON_DEMAND._replace(oldest_ms=-1)) as b:
         peer = b.producer()
