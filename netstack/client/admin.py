@@ -6,7 +6,7 @@ Answers of several brokers are joined; a broker that does not answer is an error
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from netstack.client.consume.queue_reader import QueueReader
@@ -157,10 +157,14 @@ class Admin:
         return found
 
     async def put_group(self, group: SubscriptionGroup, *, at: str | None = None) -> None:
-        """Create a consumer group, or change it, on every master; `at`: on one broker alone."""
+        """Create a consumer group, or change it, on every master; `at`: on one broker alone.
+
+        Its attributes stay: a request says their changes, and brokers of 5.x refuse what is none.
+        """
+        body = replace(group, attributes=None).to_bytes()
         for broker in await self.brokers():
             if at is None or broker.name == at:
-                await self._ask(broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, group.to_bytes())
+                await self._ask(broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
 
     async def delete_group(self, group: str) -> None:
         """Delete a group with its offsets, and its retry and dead letter topics, on every master."""
