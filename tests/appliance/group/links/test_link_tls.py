@@ -99,7 +99,7 @@ def test_files_that_change_are_read_at_the_next_connection_and_broken_ones_are_n
     handshake(b.dialing, a.accepting)
 
 
-def test_words_beside_a_certificate_may_be_anything_and_a_form_whose_end_nobody_reads_is_refused(tmp_path: Path) -> None:
+def test_words_beside_a_certificate_do_not_matter_a_form_that_openssl_alone_reads_is_refused(tmp_path: Path) -> None:
     for name in ("box.crt", "box.key", "ca.crt"):
         (tmp_path / name).write_bytes((certificates() / "a" / name).read_bytes())
     plain = (tmp_path / "box.crt").read_bytes()
