@@ -3,6 +3,7 @@
 Source: RocketMQ 5.5.0 PopMessageProcessor.popMsgFromQueue, getInitOffset.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -129,8 +130,11 @@ class Taking:
                     queue.repeat_behind()
             if not same:
                 left = left._replace(messages=min(left.messages, self._table.room(queue, wanted.owner, wanted.address)))
-            found = await self._read_again(queue, (same or sorted(queue.again))[: max(left.messages, 0)], room)
-            if not same:
+            if same:
+                found = await self._read_again(queue, same[: max(left.messages, 0)], room)
+            else:
+                again = sorted(queue.again)[: max(left.messages, 0)]
+                found = await self._read_again(queue, again, room, most=left.size, weigh=wanted.weigh)
                 left = left.less(found.records, wanted.weigh)
                 more = await self._read_next(queue, wanted, kind, left, room)
                 found = Found(found.records + more.records, found.offsets + more.offsets, more.following)
@@ -201,14 +205,25 @@ class Taking:
             await trio.lowlevel.checkpoint()
         return Found([], [], queue.next)
 
-    async def _read_again(self, queue: PopQueue, offsets: Sequence[int], room: Room) -> Found:
-        """Return the records at these queue offsets; what the log no longer has is done."""
+    async def _read_again(
+        self,
+        queue: PopQueue,
+        offsets: Sequence[int],
+        room: Room,
+        *,
+        most: float = math.inf,
+        weigh: Callable[[bytes], int] = len,
+    ) -> Found:
+        """Return the records at these queue offsets, up to the one that fills `most` bytes; what is gone is done."""
         found: dict[int, bytes] = {}
         for offset in offsets:
+            if found and most <= 0:
+                break
             read = await self._reader.read(ReadRequest(queue.key.queue, offset, 1, MAX_BYTES), room)
             record = read.chunks[0] if read.chunks else b""
             if record and _offset_of(record) == offset:
                 found[offset] = record
+                most -= weigh(record)
             else:
                 self._table.moved(queue, (offset,))
         there = [offset for offset in offsets if offset in found and offset in queue.in_flight]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from appliance.broker.pop.pop_table import key_of
 from appliance.broker.pop.taking import again_for
 from storage_driver.reading import ReadResult
 from storage_driver.record import Message, MessageQueue, decode_record, encode_host, encode_record, encode_topic
@@ -42,6 +43,21 @@ async def test_an_answer_has_at_most_32_messages_and_some_bytes(tmp_path: Path) 
         assert len(bodies(await bench.receive(1000))) == 32
         await bench.send(*[b"x" * 60_000] * 8, queue_id=1)
         assert len(bodies(await bench.receive(queue_id=1))) == 4
+
+
+async def test_messages_that_come_again_in_their_place_are_no_more_than_an_answer(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(*[b"x" * 60_000] * 14)
+        for _ in range(3):
+            await bench.receive(queue_id=0)
+        queue = bench.table.get(key_of(GROUP, TOPIC, 0))
+        assert queue is not None
+        for offset, take in list(queue.in_flight.items()):  # as where a bad sector lets none of them be stored again
+            bench.table._count_takes([take])
+            queue.in_flight[offset] = None
+            bench.table.bring_again(queue, offset, 1)
+        answers = [await bench.receive(queue_id=0) for _ in range(3)]
+        assert [answer.slices[0].offsets for answer in answers] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13]]
 
 
 async def test_messages_that_retention_took_are_passed_over(tmp_path: Path) -> None:
