@@ -28,6 +28,7 @@ UNREAD: Final = frozenset(
         int,
         (
             *(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE),
+            *(RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION),  # wait as pulls do
             *(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
             *(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
         ),

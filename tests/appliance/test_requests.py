@@ -20,6 +20,7 @@ from appliance.requests import (
 )
 from appliance.testing import FakePeer
 from netstack.errors import Refused
+from netstack.wire.codes import RequestCode
 from netstack.wire.command import RemotingCommand, request
 from netstack.wire.conversation import DeferredReply
 
@@ -132,6 +133,20 @@ async def test_large_bodies_are_read_one_after_the_other() -> None:
         assert (requests.begun, requests.answered) == ([1, 3], []), "a small one waits for nobody"
         read.set()
     assert (requests.begun, requests.answered) == ([1, 3, 2], [1, 2])
+
+
+def test_what_waits_for_messages_with_a_large_body_is_not_counted_as_under_way() -> None:
+    """Three of 12 MB would stop all readers for five minutes."""
+
+    async def never() -> RemotingCommand:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    for code in (RequestCode.PULL_MESSAGE, RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION):
+        responder = Responder({code: lambda request, peer: AsyncReply(never, pull=True)})
+        answer = responder(RemotingCommand(code, body=bytes(LARGE + 1)), FakePeer())
+        assert isinstance(answer, AsyncReply)
+        assert answer.pull
 
 
 async def test_what_an_answer_waits_for_before_and_after_its_body_is_read_keeps_no_other_large_body_waiting() -> None:
