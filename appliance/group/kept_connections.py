@@ -5,6 +5,7 @@ What is under way when a standing ends is asked anew of the next one; a follower
 twice, as when its client repeats it.
 """
 
+import json
 import math
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -24,7 +25,10 @@ WAIT_S: Final = 2.5  # stock clients wait for three
 MOST_WAITING: Final = 4096
 SENT_S: Final = 2.8  # a send that waited is refused before its client, which repeats it, gives up
 SENDS: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+PULLS: Final = (
+    *(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE),
+    *(RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION),
+)  # they may wait for long, and nobody reads their bodies
 NOT_NOW: Final = "service not available now: this box changes its role in its group, try again"
 
 
@@ -64,25 +68,35 @@ class HandlerSwitch:
         if handle is None:
             if self._waiting >= MOST_WAITING:
                 return Reply(self._not_now(request))
+            if request.code in PULLS:
+                request.body = b""
             return AsyncReply(partial(self._outlast, None, request, peer), pull=request.code in PULLS)
-        answer = self._ask(handle, request, peer)
+        answer, packed = self._ask(handle, request, peer)
         if type(answer) is AsyncReply:
-            return AsyncReply(partial(self._outlast, answer, request, peer), pull=answer.pull, reads=answer.reads)
+            run = partial(self._outlast, answer, request, peer, packed)
+            return AsyncReply(run, pull=answer.pull, reads=answer.reads)
         return answer
 
     def _not_now(self, request: RemotingCommand) -> RemotingCommand:
         hint = self._hint()
         return request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, f"{NOT_NOW}: {hint}" if hint else NOT_NOW)
 
-    def _ask(self, handle: Handle, request: RemotingCommand, peer: RequestPeer) -> Answer:
+    def _ask(
+        self, handle: Handle, request: RemotingCommand, peer: RequestPeer, packed: bytes = b""
+    ) -> tuple[Answer, bytes]:
+        """Return the answer of a standing, and packed the fields of a request that waits and has let go of them."""
+        if packed:
+            request.ext = json.loads(packed)
         if isinstance(peer, Peer):
             peer.begin(self._number)
-        return handle(request, peer)
+        ext = request.ext
+        answer = handle(request, peer)
+        return answer, packed if request.ext is ext else json.dumps(ext).encode()
 
     async def _outlast(
-        self, answer: Answer, request: RemotingCommand, peer: RequestPeer
+        self, answer: Answer, request: RemotingCommand, peer: RequestPeer, packed: bytes = b""
     ) -> RemotingCommand | bytes | None:
-        """Return the answer of the first standing that gives one."""
+        """Return the answer of the first standing that gives one; `packed`: the fields, as of `_ask`."""
         until = math.inf
         while True:
             if answer is None:
@@ -91,7 +105,7 @@ class HandlerSwitch:
                 handle = await self._next()
                 if handle is None:
                     return self._not_now(request)
-                answer = self._ask(handle, request, peer)
+                answer, packed = self._ask(handle, request, peer, packed)
             with trio.CancelScope(deadline=until) as scope:
                 self._under_way.add(scope)
                 try:

@@ -82,6 +82,44 @@ async def test_what_is_under_way_when_a_standing_ends_is_asked_of_the_next(
     assert found == ["next"]
 
 
+async def test_a_pull_that_has_let_go_of_its_fields_is_asked_of_the_next_standing_with_them(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    switch, asked = HandlerSwitch(str), list[dict[str, str]]()
+
+    async def never() -> RemotingCommand:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    def parks(request: RemotingCommand, peer: RequestPeer) -> Answer:
+        asked.append(request.ext)
+        request.ext = {}  # as pulls that wait do, which are many
+        return AsyncReply(never, pull=True)
+
+    def ends(request: RemotingCommand, peer: RequestPeer) -> Answer:
+        asked.append(request.ext)
+        return ready("next")
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):  # the second comes between two standings
+            nursery.start_soon(settled, switch(RemotingCommand(11, ext={"topic": "T"}), FakePeer()))
+            await trio.testing.wait_all_tasks_blocked()
+            switch.use(parks)
+            await trio.testing.wait_all_tasks_blocked()
+            switch.leave()
+            await trio.testing.wait_all_tasks_blocked()
+        switch.use(ends)
+    assert asked == [{"topic": "T"}] * 5
+
+
+def test_what_waits_for_a_standing_and_is_not_counted_keeps_no_body() -> None:
+    for code in (11, 200050):
+        pull = RemotingCommand(code, body=bytes(1000))
+        answer = HandlerSwitch(str)(pull, FakePeer())
+        assert isinstance(answer, AsyncReply)
+        assert (answer.pull, pull.body) == (True, b"")
+
+
 async def test_a_send_that_waited_is_refused_before_its_client_repeats_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
