@@ -1,12 +1,14 @@
 """`rocketbox device`: the box's end of the serial line; with --root, a box that is only a folder."""
 
 import argparse
+import errno
 import sys
 from pathlib import Path
 
 import trio
 
 from appliance.device.device_actions import real_hands
+from appliance.errors import PortTaken
 from provisioning.box import Box
 from provisioning.device import serve_device
 from provisioning.errors import ProvisioningError
@@ -40,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ProvisioningError as exc:
         print(f"rocketbox: {exc}", file=sys.stderr)
         return exc.exit_status
-    except OSError as exc:  # --root is no folder, or the port of --listen is taken
+    except (OSError, PortTaken) as exc:  # --root is no folder, or the port of --listen is taken
         print(f"rocketbox: {exc}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -69,7 +71,7 @@ def _serial(text: str) -> str:
 
 async def _serve(arguments: argparse.Namespace, box: Box) -> None:
     if arguments.listen is not None:
-        listener, name = await serve_socket(port=arguments.listen)
+        listener, name = await _listener(arguments.listen)
         print(f"ready port={name} serial={box.serial}", flush=True)
         while True:
             await serve_device(StreamLine(await listener.accept(), name), box)
@@ -79,3 +81,13 @@ async def _serve(arguments: argparse.Namespace, box: Box) -> None:
         await serve_device(line, box)
     else:
         await serve_device(await open_line(arguments.port, baud=arguments.baud), box)
+
+
+async def _listener(port: int) -> tuple[trio.SocketListener, str]:
+    """Return a listener on loopback and its name. Raises OSError, or PortTaken."""
+    try:
+        return await serve_socket(port=port)
+    except OSError as exc:
+        if exc.errno == errno.EADDRINUSE:
+            raise PortTaken("--listen", "127.0.0.1", port) from exc
+        raise

@@ -50,6 +50,8 @@ def test_it_is_told(place: Path, words: str, code: int, told: str, capsys: pytes
 
 def test_a_port_that_is_taken_is_told(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        words = ["device", "--root", str(place / "box"), "--listen", str(taken.getsockname()[1])]
-        assert main(words) == 2
-    assert "in use" in capsys.readouterr().err
+        port = taken.getsockname()[1]
+        assert main(["device", "--root", str(place / "box"), "--listen", str(port)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"rocketbox: port {port} on 127.0.0.1 is taken by another process: stop it")
+    assert line.endswith("or choose another --listen")
