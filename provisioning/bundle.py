@@ -152,7 +152,7 @@ def open_bundle(path: Path, keys: Path) -> Manifest:
     data, signature = _read_head(path)
     trusted = sorted(keys.glob("*.pem"))
     if not trusted:
-        raise ProvisioningError("E303", f"no trusted key in {keys}: install the product's package again")
+        raise ProvisioningError("E303", f"no trusted key in {keys}: put the signer's public key there, NAME.pem")
     if not any(signature_fits(PURPOSE + data, signature, key) for key in trusted):
         names = ", ".join(key.stem for key in trusted)
         name = "the bundle" if path.suffix == ".part" else path.name
