@@ -21,6 +21,7 @@ from appliance.broker.tables.shares import counted_for
 from appliance.grpc.answer_room import AnswerRoom
 from appliance.grpc.clients import ClientSession, ClientSessions
 from appliance.grpc.consumers import Consumers, max_attempts
+from appliance.grpc.kept_settings import gather
 from appliance.grpc.methods import REFUSALS, decoded, status_told
 from appliance.grpc.outcome import Rejection, ok
 from appliance.grpc.receipts import receipt_of
@@ -117,7 +118,7 @@ class Receives:
         invisible_ms = _invisible_ms(request, self._rules.min_invisible_ms)
         topic, group = self._consumers.receiver(session, group_name, topic_name)
         kept = self._consumers.filter(session, topic_name, request.filter_expression)
-        _check_role(session)  # last: whose settings were refused is told why
+        self._admit(session, request)  # last: whose settings were refused is told why
         self._filters.check(kept)
         kept = kept if kept.is_small else self._filters.enter(kept)
         wanted = PopRequest(
@@ -138,6 +139,20 @@ class Receives:
             weigh=unpacked_size,
         )
         return _Asked(wanted, kept, max_attempts(group), request.auto_renew)
+
+    def _admit(self, session: ClientSession, request: Any) -> None:
+        """Raise Rejection, Refused unless the client consumes.
+
+        One without settings does so by its receive. After a restart of the box Go and Python (5.1) give them again
+        within five minutes, Rust (5.0) never.
+        """
+        known = session.settings
+        if known is not None and not known.consumes:
+            raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, "the settings of this client are those of a producer")
+        if known is None or known.lacks(request.message_queue.topic.name):
+            gathered = gather(request, known)
+            self._consumers.join(session, gathered.read())
+            self._sessions.settle(session, gathered)
 
     async def _receive(self, session: ClientSession, call: Call, asked: _Asked) -> None:
         """Wait for messages and send them. What is not sent comes again soon."""
@@ -220,13 +235,6 @@ class Receives:
 
     async def _say(self, call: Call, status: Status) -> None:
         await call.send(ReceiveMessageResponse(status=status).SerializeToString(), _now(), last=True)
-
-
-def _check_role(session: ClientSession) -> None:
-    if session.settings is None:
-        raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
-    if not session.settings.consumes:
-        raise Rejection(Code.UNRECOGNIZED_CLIENT_TYPE, "the settings of this client are those of a producer")
 
 
 def _now() -> bytes:

@@ -193,8 +193,9 @@ async def test_a_call_is_answered_with_the_same_code(served: Served) -> None:
         await check(client, [leave], apache=served.apache)
         await check(client, [unknown], apache=served.apache)
     async with asking(port, f"consumer@{topic}", **RELEASE) as client:
-        early = Case("receives unknown", "ReceiveMessage", receiving(group, topic, invisible_s=20), 40015, FAULT)
-        await check(client, [early], apache=served.apache)
+        early = receiving(group, topic, invisible_s=20)
+        gathered = Case("receives without settings", "ReceiveMessage", early, Code.MESSAGE_NOT_FOUND, FAULT)
+        await check(client, [gathered], apache=served.apache)
         (answer,) = await client.told(await client.telemetry(consumer_settings(group, topic)), 1)
         assert answer.status.code == Code.OK
         await check(client, [*wrong_handles(topic, group), *receives(topic, group)], apache=served.apache)

@@ -15,7 +15,7 @@ from tests.interop.grpc_java import JavaClient
 from tests.interop.jvm import Jvm
 from tests.interop.programs import Program, finished
 from tests.interop.served import QUICK, GrpcBox
-from tests.interop.test_grpc import GO, JAVA, NODE, PYTHON, RUST
+from tests.interop.test_grpc import GO, JAVA, NODE, PYTHON, RUST, until_member
 from tests.interop.test_java_admin import admin
 from tests.interop.test_java_pop import make, pop_consumer, until_acknowledged
 from tests.interop.test_java_pop import send as send_remoting
@@ -182,3 +182,45 @@ def test_a_transaction_is_checked_after_a_kill_of_the_box(java5: Jvm, jvm4: Jvm,
         made.close()
         box.stop()
     assert [each.keys for each in seen] == ["key-5"]
+
+
+RESTARTED = "gRPC: a consumer goes on after a kill of the box"
+
+
+def goes_on(program: Program, how: str, folder: Path, jvm: Jvm, home: dict[str, str]) -> None:
+    """Kill a box under a consumer that waits: it gets what is sent afterwards, within its minute."""
+    box = GrpcBox(folder / "data")
+    box.start()
+    topic, group = box.topic("goes_on", queues=1), box.group("goes_on_group")
+    process = program.start(how, box.endpoint, topic, group, 10, **home)
+    try:
+        until_member(box, jvm, group)
+        box.kill()
+        box.start()
+        program.run("send", box.endpoint, topic, 10, **home)
+        assert len({each["body"] for each in finished(process) if "body" in each}) == 10
+    finally:
+        process.kill()
+        box.stop()
+
+
+@pytest.mark.feature(RESTARTED, client=PYTHON)
+def test_python_goes_on_after_a_kill_of_the_box(
+    python5: Program, tmp_path: Path, jvm4: Jvm, home: dict[str, str]
+) -> None:
+    goes_on(python5, "push", tmp_path, jvm4, home)
+
+
+@pytest.mark.feature(RESTARTED, client=NODE)
+def test_node_goes_on_after_a_kill_of_the_box(node5: Program, tmp_path: Path, jvm4: Jvm, home: dict[str, str]) -> None:
+    goes_on(node5, "push", tmp_path, jvm4, home)
+
+
+@pytest.mark.feature(RESTARTED, client=GO)
+def test_go_goes_on_after_a_kill_of_the_box(go5: Program, tmp_path: Path, jvm4: Jvm, home: dict[str, str]) -> None:
+    goes_on(go5, "push", tmp_path, jvm4, home)
+
+
+@pytest.mark.feature(RESTARTED, client=RUST)
+def test_rust_goes_on_after_a_kill_of_the_box(rust5: Program, tmp_path: Path, jvm4: Jvm, home: dict[str, str]) -> None:
+    goes_on(rust5, "simple", tmp_path, jvm4, home)

@@ -1,5 +1,6 @@
 """ReceiveMessage against a real box: what comes, to whom, in what form, and what comes again."""
 
+import json
 import zlib
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from tests.appliance.grpc.asking import (
 )
 
 SQL = definition_pb2.FilterType.SQL
+CONSUME_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY")  # of simple consumers, of push consumers
 
 
 async def joined(client: Asker, group: str = "G", *, push: bool = False) -> int:
@@ -288,6 +290,27 @@ async def test_a_producer_does_not_receive(tmp_path: Path) -> None:
         assert (status.code, "producer" in status.message) == (Code.UNRECOGNIZED_CLIENT_TYPE, True)
 
 
+@pytest.mark.parametrize("push", [False, True], ids=["simple", "push"])
+async def test_a_consumer_without_settings_is_known_by_its_receives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, push: bool
+) -> None:
+    """After a restart of the box Go and Python got 40015 for five minutes, Rust for ever."""
+    monkeypatch.setattr(SettingsWaits.wait, "__defaults__", (0.05,))
+    more: dict[str, Any] = {} if push else {"invisible_s": 30}
+    async with grpc_box(tmp_path, topics=("T", "U")) as (box, port), asking(port) as client, connected(box) as line:
+        await line.ask(send("T", b"hello"))
+        _, (found,) = await client.receive(receiving("G", "T", **more))
+        assert (await client.ask("AckMessage", acking("G", "T", found))).status.code == Code.OK
+        assert (await client.ask("Heartbeat", HeartbeatRequest())).status.code == Code.OK
+        await line.ask(send("U", b"more"))
+        assert await bodies(client, receiving("G", "U", **more)) == [b"more"]
+        members = json.loads((await line.ask(ask(203, consumerGroup="G"))).body)
+        assert [each["clientId"] for each in members["connectionSet"]] == ["client@1"]
+        assert (sorted(members["subscriptionTable"]), members["consumeType"]) == (["T", "U"], CONSUME_TYPES[push])
+        status, _ = await client.receive(receiving("G", "Unknown", **more))
+        assert status.code == Code.TOPIC_NOT_FOUND
+
+
 async def test_a_receive_that_overtakes_the_settings_of_its_client_waits_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,11 +333,8 @@ async def test_a_receive_that_overtakes_the_settings_of_its_client_waits_for_the
         assert sorted(Code.Name(each.status.code) for each in answers) == ["MESSAGE_NOT_FOUND", "OK"]
 
 
-async def test_what_is_wrong_with_a_receive_has_a_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SettingsWaits.wait, "__defaults__", (0.05,))
+async def test_what_is_wrong_with_a_receive_has_a_code(tmp_path: Path) -> None:
     async with grpc_box(tmp_path) as (_, port), asking(port) as client:
-        status, _ = await client.receive(receiving("G", "T"))
-        assert status.code == Code.UNRECOGNIZED_CLIENT_TYPE, "its settings are not known"
         await joined(client)
         for code, fields in REFUSED:
             status, _ = await client.receive(receiving(**{"group": "G", "topic": "T", **fields}))
