@@ -1,6 +1,5 @@
 """From a handler on messages to a method on bytes: reading, who calls, and the status of what went wrong."""
 
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -9,11 +8,11 @@ from google.protobuf.message import DecodeError
 from appliance.broker.intake import refusal
 from appliance.grpc.clients import ClientSession, ClientSessions
 from appliance.grpc.outcome import Rejection, status_of
+from appliance.grpc.refusals import Refusals
 from appliance.grpc.send_shape import check_send, check_small
 from netstack.errors import Refused
 from netstack.grpc.calls import Answer, AnswerTask, Call, Deferred, Unary
 from netstack.grpc.status import CallFailed, GrpcStatus
-from netstack.grpc.v2.definition_pb2 import Code
 from netstack.wire.conversation import Wake
 from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal
 
@@ -55,15 +54,13 @@ def decoded(kind: Any, raw: bytes) -> Any:
         raise CallFailed(GrpcStatus.INVALID_ARGUMENT, f"not a {kind.DESCRIPTOR.name}: {exc}") from exc
 
 
-def unary(
-    request: Any, response: Any, handle: Handle, sessions: ClientSessions, *, refusals: Counter[tuple[str, str]]
-) -> Unary:
-    """Return the method for a handler: what it refuses is answered in the response's status, and counted."""
+def unary(request: Any, response: Any, handle: Handle, sessions: ClientSessions, *, refusals: Refusals) -> Unary:
+    """Return the method for a handler: what it refuses is answered in the response's status, and noted."""
     name = request.DESCRIPTOR.name.removesuffix("Request")
 
-    def refused(exc: Exception) -> bytes:
+    def refused(call: Call, exc: Exception) -> bytes:
         status = status_told(exc)
-        refusals[name, Code.Name(status.code)] += 1
+        refusals.note(name, call, status)
         return bytes(response(status=status).SerializeToString())
 
     check = check_send if request.DESCRIPTOR.name == "SendMessageRequest" else check_small
@@ -74,20 +71,20 @@ def unary(
         try:
             found = handle(sessions.of(call), call, asked)
         except REFUSALS as exc:
-            return refused(exc)
+            return refused(call, exc)
         if isinstance(found, OnceDurable):
             failed = found.failed
             message = found.response.SerializeToString()
             return Deferred(found.when, found.mark, message, lambda reason: bytes(failed(reason).SerializeToString()))
         if isinstance(found, Later):
-            return AnswerTask(lambda: waited(found))
+            return AnswerTask(lambda: waited(call, found))
         return bytes(found.SerializeToString())
 
-    async def waited(later: Later) -> bytes:
+    async def waited(call: Call, later: Later) -> bytes:
         try:
             made = await later.run()
         except REFUSALS as exc:
-            return refused(exc)
+            return refused(call, exc)
         return bytes(made.SerializeToString())
 
     return Unary(run)

@@ -4,7 +4,6 @@ Source: RocketMQ 5.3 ReceiveMessageActivity, ReceiveMessageResponseStreamWriter,
 """
 
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from appliance.grpc.methods import REFUSALS, decoded, status_told
 from appliance.grpc.outcome import Rejection, ok
 from appliance.grpc.receipts import receipt_of
 from appliance.grpc.received_messages import fill_message, unpacked_size
+from appliance.grpc.refusals import Refusals
 from appliance.grpc.renewals import GIVEN_BACK_MS, INVISIBLE_MS
 from appliance.grpc.resources import group_of, topic_of
 from appliance.grpc.send_shape import check_small
@@ -81,7 +81,7 @@ class Receives:
         consumers: Consumers,
         filters: KeptFilters,
         *,
-        refusals: Counter[tuple[str, str]],
+        refusals: Refusals,
     ) -> None:
         self._rules, self._engine, self._sessions = rules, engine, sessions
         self._consumers, self._filters, self._refusals = consumers, filters, refusals
@@ -97,7 +97,7 @@ class Receives:
             await self._refuse(call, Status(code=Code.TOO_MANY_REQUESTS, message="polling full"))
 
     async def _refuse(self, call: Call, status: Status) -> None:
-        self._refusals["ReceiveMessage", Code.Name(status.code)] += 1
+        self._refusals.note("ReceiveMessage", call, status)
         await self._say(call, status)
 
     async def _read(self, call: Call) -> tuple[ClientSession, _Asked]:

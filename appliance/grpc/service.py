@@ -13,6 +13,7 @@ from appliance.grpc.consumers import ConsumerRules, Consumers
 from appliance.grpc.methods import Handle, unary
 from appliance.grpc.parts import GrpcParts
 from appliance.grpc.receives import ReceiveRules, Receives
+from appliance.grpc.refusals import Refusals
 from appliance.grpc.renewals import keep_renewing
 from appliance.grpc.routes import RouteRules, Routes
 from appliance.grpc.sends import GrpcSends, SendRules
@@ -38,15 +39,15 @@ def make_service(config: Config, served: GrpcParts) -> Made:
     sessions = ClientSessions(
         served.gate, served.keys, lambda handle, time_ms: engine().renew(handle, time_ms), most=config.limits.clients
     )
-    most_bytes = config.limits.message_mib * MIB
+    most_bytes, refusals = config.limits.message_mib * MIB, Refusals(served.counts.refusals)
     routes = Routes(_route_rules(config, served), tables.topics, tables.groups)
     sends = GrpcSends(SendRules(most_bytes), parts.publishing)
     later = SecondWords(parts.transactions, parts.recalls, served.store)
     consumers = _consumers(config, served)
-    said = TelemetryRules(most_bytes, served.counts.refusals)
+    said = TelemetryRules(most_bytes, refusals)
     telemetry = ClientStreams(said, sessions, tables.clients, consumers, now_ms=served.now_ms)
     least = ReceiveRules(broker, config.grpc.min_invisible_ms, config.grpc.min_poll_ms / 1000)
-    receives = Receives(least, engine, sessions, consumers, KeptFilters(), refusals=served.counts.refusals)
+    receives = Receives(least, engine, sessions, consumers, KeptFilters(), refusals=refusals)
     acks = Acks(broker, engine, served.now_ms)
     handlers: dict[str, Handle] = {
         "QueryRoute": routes.query_route,
@@ -63,7 +64,7 @@ def make_service(config: Config, served: GrpcParts) -> Made:
     methods: dict[bytes, Unary | Streaming] = {
         f"{PATH}{name}".encode(): unary(
             *(getattr(service_pb2, f"{name}Request"), getattr(service_pb2, f"{name}Response"), handle, sessions),
-            refusals=served.counts.refusals,
+            refusals=refusals,
         )
         for name, handle in handlers.items()
     }

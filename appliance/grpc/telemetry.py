@@ -4,8 +4,6 @@ A client's stream carries its settings in, the settings in force out, and later 
 RocketMQ 5.3 ClientActivity, GrpcClientSettingsManager.
 """
 
-import logging
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,11 +12,12 @@ import trio
 from appliance.broker.rights import Perm, of_topic
 from appliance.broker.tables.clients import ClientTable
 from appliance.grpc.client_stream import ClientStream
-from appliance.grpc.clients import CLIENT_ID, LONGEST_ID, ClientSession, ClientSessions
+from appliance.grpc.clients import ClientSession, ClientSessions
 from appliance.grpc.consumers import Consumers
 from appliance.grpc.kept_settings import KeptSettings
 from appliance.grpc.methods import decoded
 from appliance.grpc.outcome import Rejection, ok, status_of
+from appliance.grpc.refusals import Refusals
 from appliance.grpc.resources import topic_of
 from appliance.grpc.send_shape import check_command
 from netstack.errors import Refused
@@ -26,13 +25,10 @@ from netstack.grpc.calls import Call
 from netstack.grpc.status import CallFailed, GrpcStatus
 from netstack.grpc.v2.definition_pb2 import ClientType, Code, Settings
 from netstack.grpc.v2.service_pb2 import HeartbeatResponse, NotifyClientTerminationResponse, TelemetryCommand
-from netstack.serving.limits import LogLimiter
 
-log = logging.getLogger("appliance.grpc")
 MOST_PROPERTIES, MOST_PROPERTY_BYTES = 32, 4096
 FEW_BYTES, MOST_UNREAD_BYTES = 4096, 8 << 20  # of answers to be read: one that does not count, and all others
 UNREAD_S = 30.0
-MOST_LOGGED = 300  # characters of a reason
 ATTEMPTS, FIRST_S, LONGEST_S, TIMES = 3, 0.01, 1.0, 2.0  # of a producer that sends again
 SERVED = {
     "publishing": (ClientType.PRODUCER, ClientType.CLIENT_TYPE_UNSPECIFIED),
@@ -42,10 +38,10 @@ REQUEST_FAILURES = range(Code.BAD_REQUEST, Code.INTERNAL_ERROR)
 
 
 class TelemetryRules(NamedTuple):
-    """What settings need of the configuration, and where refusals are counted by method and code."""
+    """What settings need of the configuration, and where refusals are noted."""
 
     message_bytes: int
-    refusals: Counter[tuple[str, str]]
+    refusals: Refusals
 
 
 class ClientStreams:
@@ -62,7 +58,6 @@ class ClientStreams:
     ) -> None:
         self._rules, self._sessions, self._clients, self._now_ms = rules, sessions, clients, now_ms
         self._consumers, self._unread = consumers, 0
-        self._told = LogLimiter(every_s=60.0)
 
     async def handle(self, call: Call) -> None:
         """Serve one stream until the client ends it. Raises CallFailed.
@@ -89,22 +84,12 @@ class ClientStreams:
         try:
             answer = self._answer(call, stream, await call.receive())
         except (Rejection, Refused) as exc:
-            self._note_refusal(call, exc)
+            self._rules.refusals.note_settings(call, status_of(exc))
             await self._send(call, TelemetryCommand(status=status_of(exc)).SerializeToString())
             raise _failed(exc) from exc
         if answer:
             await self._send(call, answer)
         return answer is not None
-
-    def _note_refusal(self, call: Call, exc: Rejection | Refused) -> None:
-        """Count a refusal, and tell the first of an address and code in a minute: most clients log nothing useful."""
-        status, address = status_of(exc), call.peer.remote[0]
-        code = Code.Name(status.code)
-        self._rules.refusals["Telemetry", code] += 1
-        if (left_out := self._told.allows(address, code, trio.current_time())) is not None:
-            who, more = call.text(CLIENT_ID)[:LONGEST_ID], f" left_out={left_out}" if left_out else ""
-            words = (address, who, code, status.message[:MOST_LOGGED], more)
-            log.warning("event=grpc_settings_refused peer=%s client=%r code=%s reason=%r%s", *words)
 
     async def _send(self, call: Call, answer: bytes) -> None:
         """Send settings; large ones of many streams that are not read would fill the memory. Raises CallFailed."""

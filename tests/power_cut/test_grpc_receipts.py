@@ -22,6 +22,7 @@ from appliance.grpc.consumers import ConsumerRules, Consumers
 from appliance.grpc.kept_settings import KeptSettings
 from appliance.grpc.methods import OnceDurable
 from appliance.grpc.receives import ReceiveRules, Receives
+from appliance.grpc.refusals import Refusals
 from appliance.testing import MemoryStateFile
 from netstack.grpc.calls import Call
 from netstack.grpc.v2.definition_pb2 import Code, Message
@@ -65,7 +66,7 @@ class GrpcDoor:
             now_ms=now_ms,
         )
         self._receives = Receives(
-            ReceiveRules("box"), lambda: engine, sessions, consumers, KeptFilters(), refusals=Counter()
+            ReceiveRules("box"), lambda: engine, sessions, consumers, KeptFilters(), refusals=Refusals(Counter())
         )
         self._acks = Acks("box", lambda: engine, now_ms)
         self._peer = Peer(1, ("10.0.0.1", 5), ("10.0.0.2", 8081), Outbox())

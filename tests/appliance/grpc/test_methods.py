@@ -8,6 +8,7 @@ import pytest
 from appliance.grpc.clients import ClientSessions
 from appliance.grpc.methods import Later, OnceDurable, decoded, unary
 from appliance.grpc.outcome import Rejection, ok
+from appliance.grpc.refusals import Refusals
 from netstack.errors import Refused
 from netstack.grpc.calls import Answer, AnswerTask, Call, Deferred
 from netstack.grpc.status import CallFailed
@@ -37,7 +38,7 @@ class Open:
 def answer(handle: Any, refusals: Counter[tuple[str, str]] | None = None) -> Answer:
     sessions = ClientSessions(Open(), Open(), lambda handle, time_ms: None)
     counted = Counter() if refusals is None else refusals
-    method = unary(HeartbeatRequest, HeartbeatResponse, handle, sessions, refusals=counted)
+    method = unary(HeartbeatRequest, HeartbeatResponse, handle, sessions, refusals=Refusals(counted))
     peer = Peer(1, ("10.0.0.1", 5), ("10.0.0.2", 8081), Outbox())
     return method.handle(Call(peer, {b"x-mq-client-id": b"c@1"}, float("inf"), lambda messages, now: True), b"")
 
