@@ -9,6 +9,7 @@ from netstack.errors import ProtocolError
 from netstack.grpc.limits import GrpcLimits
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+TLS_GREETING = b"\x16\x03"
 HEAD = 9
 MAX_FRAME = 16_384  # SETTINGS_MAX_FRAME_SIZE that every end begins with; no other is offered
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
@@ -84,7 +85,7 @@ class FrameGate:
         size = min(self._preface, len(data))
         begun = len(PREFACE) - self._preface
         if data[:size] != PREFACE[begun : begun + size]:
-            raise ProtocolError(f"no HTTP/2: the connection begins with {data[:16]!r}")
+            raise ProtocolError(_foreign(data))
         self._preface -= size
         return data[size:]
 
@@ -117,3 +118,12 @@ def unpadded(payload: bytes) -> bytes:
     if size > len(payload):
         raise ProtocolError(f"{size - 1} bytes of padding in a frame of {len(payload)}")
     return payload[1 : len(payload) + 1 - size]
+
+
+def _foreign(data: bytes) -> str:
+    """Return what a connection speaks that does not begin as HTTP/2 does."""
+    if data[:2] == TLS_GREETING:
+        return "a TLS greeting, but this port has no certificate or TLS is off"
+    if data[:1] == b"\0":  # the length of a frame
+        return "remoting, but this port speaks gRPC: clients of remoting are given the NameServer's port"
+    return f"no HTTP/2: the connection begins with {data[:16]!r}"

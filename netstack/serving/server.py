@@ -19,6 +19,7 @@ from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
 from netstack.serving.slots import Slot
 from netstack.serving.socket_options import set_options
+from netstack.serving.tls import handshake_failure
 
 BACKLOG = 1024
 _log = logging.getLogger("netstack")
@@ -248,7 +249,7 @@ class _Server:
             try:
                 return await self._tls.secure(stream)
             except (ProtocolError, trio.BrokenResourceError) as exc:
-                refused = str(exc.__cause__ or exc) or "closed"  # itself it would keep this frame
+                refused = handshake_failure(exc.__cause__ or exc) or "closed"  # itself it would keep this frame
         governor.counted["closed_tls" if refused else "closed_first"] += 1
         event = "tls_refused" if refused else "connection_closed"  # the handshake has a limit of its own
         reason = refused or f"first frame incomplete after {limits.first_frame_s:g} s"

@@ -24,6 +24,7 @@ GREETING = 0x16
 CHECK_S = 30.0
 PORTION = 16_384
 NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME
+REFUSES = ("ALERT_UNKNOWN_CA", "ALERT_BAD_CERTIFICATE", "ALERT_CERTIFICATE_")  # alerts of a peer, RFC 8446, 6.2
 _log = logging.getLogger("netstack")
 
 
@@ -156,6 +157,17 @@ class TlsDoor:
 
     def statistics(self) -> TlsStatistics:
         return TlsStatistics(self._config.mode.value, self._not_after_ms, self._reloads, self._failure)
+
+
+def handshake_failure(exc: BaseException) -> str:
+    """Return why a handshake failed, for whoever looks after the certificate; empty where nothing is known."""
+    reason = str(getattr(exc, "reason", None) or "")
+    if isinstance(exc, ssl.SSLEOFError) or reason == "UNEXPECTED_EOF_WHILE_READING":
+        return "the peer ended the TLS handshake: perhaps it does not accept this box's certificate"
+    if any(word in reason for word in REFUSES):
+        alert = reason.partition("ALERT_")[2].replace("_", " ").lower()
+        return f"the peer does not accept this box's certificate: {alert}"
+    return str(exc)
 
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"  # of TLS 1.2: no CBC; Java 8 and later have them

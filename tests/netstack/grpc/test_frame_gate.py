@@ -30,9 +30,17 @@ def test_frames_may_begin_and_end_anywhere() -> None:
         assert made.frames == 4
 
 
-def test_what_is_no_http2_ends_at_its_first_bytes() -> None:
-    with pytest.raises(ProtocolError, match="no HTTP/2"):
-        FrameGate(GrpcLimits(), 0.0).check(b"GET / HTTP/1.1\r\n", 0.0)
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (b"GET / HTTP/1.1\r\n", "no HTTP/2: the connection begins with b'GET"),
+        (b"\x16\x03\x01\x05\xa0\x01", "a TLS greeting, but this port has no certificate or TLS is off"),
+        (b"\0\0\0\xf0\0\0\0\xe0{", "remoting, but this port speaks gRPC"),
+    ],
+)
+def test_what_is_no_http2_ends_at_its_first_bytes_and_is_named(sent: bytes, told: str) -> None:
+    with pytest.raises(ProtocolError, match=told):
+        FrameGate(GrpcLimits(), 0.0).check(sent, 0.0)
 
 
 @pytest.mark.parametrize("kind", [PRIORITY, SETTINGS, PING, WINDOW, DATA, 0x55])

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ from netstack.serving.tls import (
 from netstack.testing import serving
 from netstack.wire.command import RemotingCommand, request
 from netstack.wire.conversation import Answer, Reply
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.slow,
@@ -104,6 +106,43 @@ async def test_a_greeting_without_an_end_is_closed_and_others_go_on(
         assert await first_answer_bytes(port, bytes.fromhex("160301")) == b""
         assert await remark(port, client_context()) == "tls"
     assert [record.getMessage().split()[0] for record in caplog.records] == ["event=tls_refused"]
+
+
+def greet(port: int, context: ssl.SSLContext) -> None:
+    """Begin a handshake, look at the answer and go without a word, as gRPC's own clients do."""
+    outgoing = ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+    with socket.create_connection(("127.0.0.1", port), 20) as line:
+        line.sendall(outgoing.read())
+        line.recv(100_000)
+
+
+def shake_hands(port: int, context: ssl.SSLContext) -> None:
+    with socket.create_connection(("127.0.0.1", port), 20) as line, pytest.raises(ssl.SSLCertVerificationError):
+        context.wrap_socket(line)
+
+
+@pytest.mark.parametrize(
+    ("connect", "told"),
+    [
+        (shake_hands, "the peer does not accept this box's certificate: unknown ca"),
+        (greet, "the peer ended the TLS handshake: perhaps it does not accept this box's certificate"),
+    ],
+)
+async def test_the_log_says_that_a_client_does_not_accept_the_certificate(
+    connect: Callable[[int, ssl.SSLContext], None],
+    told: str,
+    server_files: tuple[Path, Path],
+    client_files: tuple[Path, Path],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    context = client_context(trust=client_files[0])
+    context.check_hostname = False
+    async with serving(over, tls=TlsDoor(TlsConfig(*server_files))) as port:
+        await trio.to_thread.run_sync(connect, port, context)
+        await until(lambda: caplog.records)
+    assert told in caplog.records[0].getMessage()
 
 
 async def test_who_greets_and_resets_the_connection_harms_nobody_else(server_files: tuple[Path, Path]) -> None:
