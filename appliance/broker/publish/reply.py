@@ -4,13 +4,15 @@ The asker is found by the client id in REPLY_TO_CLIENT; what it is sent is also 
 Source: RocketMQ 4.9.8 ReplyMessageProcessor.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
 from appliance.broker.intake import Intake, MessageDraft
 from appliance.broker.publish.questions import CORRELATION_ID, REPLY_TO, Questions
 from appliance.broker.rights import NOBODY, Perm, Signer, may
 from appliance.broker.tables.clients import ClientTable
+from appliance.broker.tables.shares import Shares, counted_for
 from appliance.broker.tables.topics import Topic, random_queue
 from appliance.requests import Answer, AsyncReply, Handle, RequestPeer
 from netstack.errors import AskTimeout, ChannelClosed, Refused
@@ -25,6 +27,8 @@ from storage_driver.record import decode_host, decode_properties, encode_propert
 
 PUSHED_AT = "PUSH_REPLY_TIME"
 PUSH_S = 10.0
+MOST_PUSHED_BYTES = 16 << 20  # of replies whose askers have not answered: half of what holds up all readers
+ALWAYS_PUSHED_BYTES = 64 << 10  # of one address, while there is room at all
 
 
 class ReplyRules(NamedTuple):
@@ -66,6 +70,7 @@ class Replies:
         self, rules: ReplyRules, askers: Askers, store: Marks, intake: Intake, *, now_ms: Callable[[], int]
     ) -> None:
         self._rules, self._askers, self._store, self._intake, self._now_ms = rules, askers, store, intake, now_ms
+        self._pushed_bytes, self._shares = 0, Shares(ALWAYS_PUSHED_BYTES)
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
@@ -101,7 +106,7 @@ class Replies:
         properties: dict[str, str],
         between: tuple[RequestPeer, RequestPeer | None],
     ) -> str | None:
-        """Send the reply to its client; return why that failed."""
+        """Send the reply to its client; return why that failed. Raises Refused where too many wait for theirs."""
         client_id, (replier, asker) = properties.get(REPLY_TO), between
         if client_id is None:
             return f"reply message has no property {REPLY_TO}"
@@ -110,13 +115,28 @@ class Replies:
         properties[PUSHED_AT] = str(self._now_ms())
         pushed = self._push_header(header, properties, replier)
         code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
-        try:
-            answer = await asker.ask(code, pushed.to_ext(), request.body, timeout_s=PUSH_S)
-        except (AskTimeout, ChannelClosed, Refused) as exc:
-            return f"push reply message to {client_id} fail: {exc}"
+        with self._counted(counted_for(replier.remote[0]), len(request.body)):
+            try:
+                answer = await asker.ask(code, pushed.to_ext(), request.body, timeout_s=PUSH_S)
+            except (AskTimeout, ChannelClosed, Refused) as exc:
+                return f"push reply message to {client_id} fail: {exc}"
         return (
             None if answer.code == ResponseCode.SUCCESS else f"push reply message to {client_id} fail: {answer.remark}"
         )
+
+    @contextmanager
+    def _counted(self, address: str, size: int) -> Iterator[None]:
+        """Count a reply while its asker is to answer. Raises Refused (SYSTEM_BUSY)."""
+        if size > self._shares.room(address, MOST_PUSHED_BYTES - self._pushed_bytes):
+            text = f"replies of {self._pushed_bytes} bytes wait for their askers, at most {MOST_PUSHED_BYTES} in all do"
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{text}, of one address half of that: retry in a second")
+        self._pushed_bytes += size
+        self._shares.change(address, size)
+        try:
+            yield
+        finally:
+            self._pushed_bytes -= size
+            self._shares.change(address, -size)
 
     def _push_header(
         self, header: SendMessageHeader, properties: dict[str, str], replier: RequestPeer

@@ -1,10 +1,12 @@
 """Replies to request messages."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
 from appliance.broker.access.accounts import Account
 from appliance.broker.intake import Intake
@@ -13,7 +15,7 @@ from appliance.broker.publish.reply import Askers, Replies, ReplyRules
 from appliance.broker.tables.clients import ClientTable, Member
 from appliance.broker.tables.topics import Topic
 from appliance.testing import STORE_HOST, FakePeer, SmallStore, answered, small_store
-from netstack.errors import AskTimeout
+from netstack.errors import AskTimeout, Refused
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import RemotingCommand, request
 from netstack.wire.message_headers import SendMessageHeader
@@ -88,6 +90,36 @@ async def test_a_client_that_refuses_the_reply_is_reported(tmp_path: Path) -> No
         asker(clients, request(0).reply(1, "no such request"))
         response = await answered(handler.handle(reply(), FakePeer()))
         assert (response.code, str(response.remark).endswith("no such request")) == (1, True)
+
+
+class MuteAsker(FakePeer):
+    """It takes replies and answers none."""
+
+    async def ask(self, code: int, ext: Mapping[str, str], body: bytes = b"", *, timeout_s: float) -> RemotingCommand:
+        await trio.sleep_forever()
+        raise AssertionError
+
+
+async def test_replies_whose_askers_do_not_answer_hold_a_part_of_what_all_requests_may_have(tmp_path: Path) -> None:
+    async with replies(tmp_path) as (handler, clients, _), trio.open_nursery() as nursery:
+        clients.producer_joined(MuteAsker(9), "ASKERS", Member("asker@1", "JAVA", 409, 1))
+
+        async def push(address: str, size: int) -> None:
+            sent = reply()
+            sent.body = bytes(size)
+            await answered(handler.handle(sent, FakePeer(2, (address, 4711))))
+
+        for address, size in (("10.0.0.7", 8 << 20), ("10.0.0.8", 4 << 20)):
+            nursery.start_soon(push, address, size)
+            await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(Refused, match="replies of 12582912 bytes wait for their askers") as refused:
+            await push("10.0.0.7", 64 << 10)
+        assert refused.value.code == 2
+        nursery.start_soon(push, "10.0.0.9", 2 << 20)
+        await trio.testing.wait_all_tasks_blocked()
+        assert handler._pushed_bytes == 14 << 20
+        nursery.cancel_scope.cancel()
+    assert (handler._pushed_bytes, dict(handler._shares._of)) == (0, {})
 
 
 def test_who_asked_without_a_key_is_answered_without_a_key_whatever_id_a_key_takes() -> None:
