@@ -23,7 +23,7 @@ from netstack.grpc.uploads import Grant, OwnUploads, Uploads
 PREFIX = 5  # u8 compressed, u32 length: before each message
 CONNECTION_WINDOW = 1 << 20
 MOST_WINDOW = (1 << 31) - 1
-CLOSED_EARLY = 512  # calls that were answered before the client had sent all: its late frames are no fault
+CLOSED_EARLY = 512  # calls that ended before the client had sent all of them: its late frames are no fault
 CONTENT = b"application/grpc"
 HEAD = b"\x88" + b"\x0f\x10\x10" + CONTENT  # :status 200 and content-type, by their places in the static table
 OK = plain_field(b"grpc-status", b"0")
@@ -139,7 +139,7 @@ class Http2Server:
             raise ProtocolError(f"a frame of type {kind} with {len(payload)} bytes, for call {number}")
         elif kind == wire.WINDOW_UPDATE:
             self._more_room(number, int.from_bytes(payload, "big") & MOST_WINDOW)
-        elif self._forget(number) or payload != NOT_WRONG:
+        elif self._taken_back(number) or payload != NOT_WRONG:
             found.append(Cancelled(number))
 
     def _take_of_link(self, frame: Frame) -> None:
@@ -403,9 +403,19 @@ class Http2Server:
     def _reset(self, number: int, code: ErrorCodes) -> None:
         """Say that the rest of a request is not read."""
         self._link.put(frame_bytes(wire.RST_STREAM, 0, number, int(code).to_bytes(4, "big")), 0)
+        self._closed_early(number)
+
+    def _closed_early(self, number: int) -> None:
         self._early[number] = None
         if len(self._early) > CLOSED_EARLY:
             del self._early[next(iter(self._early))]
+
+    def _taken_back(self, number: int) -> bool:
+        """Forget a call that the client reset; Java's may send data behind that, which was queued (Netty 4.1)."""
+        one = self._streams.get(number)
+        if one is not None and not one.half_closed:
+            self._closed_early(number)
+        return self._forget(number)
 
     def _forget(self, number: int) -> bool:
         one = self._streams.pop(number, None)

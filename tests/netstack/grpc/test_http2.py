@@ -10,6 +10,7 @@ from h2.settings import SettingCodes
 
 from netstack.errors import ProtocolError
 from netstack.grpc.call_events import CallEvent, CallOpened, Cancelled, HalfClosed, Received, Rejected
+from netstack.grpc.frame_gate import DATA, RST_STREAM, frame_bytes
 from netstack.grpc.http2 import Http2Server
 from netstack.grpc.limits import GrpcLimits
 from netstack.grpc.open_calls import OpenCalls, OwnCalls
@@ -231,6 +232,21 @@ def test_a_connection_remembers_few_of_the_calls_it_answered_early() -> None:
         both.exchange()
     assert both.server.calls == 0
     assert len(both.server._early) < 600  # of 900
+
+
+def test_data_behind_the_reset_of_its_call_is_no_fault() -> None:
+    """A Java client whose deadline passes between the two sends it: its whole connection was closed for that."""
+    both = Both()
+    number, other = both.begin(), both.begin()
+    both.exchange()
+    both.client.send_data(number, enveloped(b"late"), end_stream=True)
+    data = both.client.data_to_send()
+    reset = frame_bytes(RST_STREAM, 0, number, (8).to_bytes(4, "big"))
+    assert both.server.feed(reset + data) == [Cancelled(number)]
+    both.client.send_data(other, enveloped(b"hello"), end_stream=True)
+    assert both.exchange() == [Received(other, b"hello", True)]
+    with pytest.raises(ProtocolError, match="which takes none"):
+        both.server.feed(frame_bytes(DATA, 0, other, enveloped(b"more")))
 
 
 def test_what_comes_late_for_a_call_answered_early_is_no_fault() -> None:
