@@ -6,6 +6,7 @@ first. Everything else is closed and counted.
 
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import trio
@@ -49,7 +50,8 @@ class LinkPort:
             return
         first = await self._first_byte(stream, share_of(host))
         if first == TLS_GREETING:
-            await self._links.accepted(stream, f"{host}:{port}")
+            known = partial(self._pace.give_back, host)  # a follower brings its clients, some hundred at a switch
+            await self._links.accepted(stream, f"{host}:{port}", known)
         elif first == STOCK_REPORT and self._stock is not None:
             await self._stock(stream, host, port)
         elif first:

@@ -283,14 +283,18 @@ class MemberLinks:
 
     # ---- being dialed
 
-    async def accepted(self, tcp: trio.SocketStream, address: str) -> None:
-        """Serve a connection that was accepted, to its end; whatever that is, it is the end of this one alone."""
+    async def accepted(self, tcp: trio.SocketStream, address: str, known: Callable[[], None]) -> None:
+        """Serve a connection that was accepted, to its end; whatever that is, it is the end of this one alone.
+
+        known: called once it is a member's.
+        """
         stream = LinkTlsStream(tcp, self._tls.accepting)
         member = ""
         try:
             async with tcp:
                 set_options(tcp.socket)
                 greeting = await self._greeted_in_time(stream, share_of(address.rpartition(":")[0]))
+                known()
                 if isinstance(greeting, _Beside):
                     await self._serve_beside(stream, greeting)
                     return
