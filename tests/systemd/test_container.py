@@ -180,8 +180,8 @@ WORKDIR /prometheus
 ENTRYPOINT ["/bin/prometheus"]
 CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"]
 """
-ROWS = """from uplink_spark.jobs.table.commits import Table
-print([file.topics for file in Table("/srv/bronze").snapshot().part("data")])"""
+ROWS = """from deltalake import DeltaTable
+print(DeltaTable("/srv/bronze").to_pyarrow_table(columns=["topic"]).column("topic").to_pylist())"""
 
 
 def prometheus_image(podman: Podman, base: str, folder: Path) -> str:
