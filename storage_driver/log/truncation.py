@@ -4,6 +4,7 @@ A journal makes the steps one: whatever a power cut leaves, the next opening fin
 log. The bytes above become zeros, so that nothing of a former tail is ever read as records again.
 """
 
+import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,12 +14,13 @@ from storage_driver.files.disk import Disk, zero_fill
 from storage_driver.files.state_file import StateFile
 from storage_driver.log.clock import wall_ms
 from storage_driver.log.cut_history import OWN_TOPICS, CutDone, CutHistory, read_cut
-from storage_driver.log.quarantine import quarantine_range
+from storage_driver.log.quarantine import quarantine_range, quarantine_segment
 from storage_driver.log.scan import walk
 from storage_driver.log.segment import Segment, segment_name
 from storage_driver.record import DispatchEntry
 
 BEGUN, COPIED = "begun", "copied"
+NO_LINKS = (errno.EPERM, errno.EXDEV, errno.EMLINK, errno.EOPNOTSUPP)  # of files there
 
 
 class Truncation:
@@ -77,7 +79,17 @@ class Truncation:
 
     def _copy(self, segments: Sequence[Segment], cut: CutDone) -> list[str]:
         ranges = [(s, max(s.base, cut.log_offset), min(s.end, cut.end)) for s in segments]
-        return [quarantine_range(self._disk, s, start, end) for s, start, end in ranges if start < end]
+        return [self._keep(s, start, end) for s, start, end in ranges if start < end]
+
+    def _keep(self, segment: Segment, start: int, end: int) -> str:
+        """Keep a part of the log whatever its size: a cut that could not keep it would refuse each start."""
+        if start == segment.base:
+            try:
+                return quarantine_segment(self._disk, segment, end)
+            except OSError as exc:
+                if exc.errno not in NO_LINKS:
+                    raise
+        return quarantine_range(self._disk, segment, start, end, bounded=False)
 
     def _erase(self, segments: Sequence[Segment], cut: CutDone) -> None:
         """Newest first: what is left after a power cut is always the beginning of what was there."""

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from storage_driver.files.checkpoint import CheckpointValues, PositionFile
+from storage_driver.files.disk import Usage
 from storage_driver.log.cut_history import CutDone
 from storage_driver.log.segment import segment_name
 from storage_driver.log.truncation import Truncation
@@ -45,7 +46,17 @@ def kept(one: MemoryDisk) -> bytes:
 def quarantined(one: MemoryDisk) -> bytes:
     folder = ROOT / "quarantine"
     names = sorted(facts.name for facts in one.list(folder)) if one.exists(folder) else []
-    return b"".join(one.open(folder / name).read(SIZE, 0) for name in names)
+    return b"".join(one.open(folder / name).read(int(name[25:]) - int(name[4:24]), 0) for name in names)
+
+
+def test_a_cut_is_done_and_kept_whole_on_a_small_disk() -> None:
+    """All of it is more than quarantine/ may hold; a start that could not finish the cut would refuse for ever."""
+    one = disk()
+    one.space = Usage(0, 20 * SIZE)
+    done = Truncation(one, ROOT).cut(AT, END, "the other log differs")
+    assert len(done.quarantined) == 3
+    assert quarantined(one) == content(0)[AT:] + content(1) + content(2)[:700]
+    assert kept(one) == content(0)[:AT] + bytes(SIZE - AT)
 
 
 def test_a_cut_zeroes_the_rest_of_its_segment_removes_the_later_ones_and_keeps_their_bytes() -> None:
