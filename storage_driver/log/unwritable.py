@@ -16,6 +16,7 @@ from storage_driver.log.segment import segment_name
 
 KEPT_BYTES: Final = 4 << 20  # of the old file, from where the write failed
 TEMPORARY: Final = "next.tmp"
+SPARE: Final = "spare.tmp"  # the next segment: it takes as much room as a copy, and is made again
 
 
 def note_unwritable(disk: Disk, root: Path, log_offset: int, base: int) -> None:
@@ -28,7 +29,10 @@ def note_unwritable(disk: Disk, root: Path, log_offset: int, base: int) -> None:
 
 
 def replace_unwritable(disk: ZeroingDisk, root: Path) -> list[str]:
-    """Copy the segment that was noted; return what was done. Blocks. Raises OSError: then all is as before."""
+    """Copy the segment that was noted; return what was done, or why not: the next start tries again. Blocks.
+
+    Without a copy the log fails at the same place; till then what is there is read, and retention makes room.
+    """
     note = _note(disk, root)
     try:
         found = note.load()
@@ -37,15 +41,24 @@ def replace_unwritable(disk: ZeroingDisk, root: Path) -> list[str]:
         base, log_offset = -1, 0
     if base < 0:
         return []
-    path, done = root / "commitlog" / segment_name(base), list[str]()
-    if disk.exists(path):
+    path = root / "commitlog" / segment_name(base)
+    text = f"commitlog/{path.name}: the disk did not take a write at {log_offset}"
+    try:
+        aside = _put_copy(disk, root, path, log_offset - base) if disk.exists(path) else None
+        note.remove()
+    except OSError as exc:
+        return [f"{text}; not copied, the log will fail there again: {exc}"]
+    return [] if aside is None else [f"{text}, copied; see quarantine/{aside}"]
+
+
+def _put_copy(disk: ZeroingDisk, root: Path, path: Path, at: int) -> str:
+    """Copy a segment; return the name under which the old blocks stay. Raises OSError: then all is as before."""
+    try:
         _copy(disk, root, path)
-        aside = _keep(disk, root, path, log_offset - base)
-        done.append(
-            f"commitlog/{path.name}: the disk did not take a write at {log_offset}, copied; see quarantine/{aside}"
-        )
-    note.remove()
-    return done
+        return _keep(disk, root, path, at)
+    except OSError:
+        disk.remove(root / TEMPORARY)
+        raise
 
 
 def keep_blocks(disk: Disk, root: Path, path: Path) -> str:
@@ -67,7 +80,8 @@ def _note(disk: Disk, root: Path) -> StateFile:
 def _copy(disk: ZeroingDisk, root: Path, path: Path) -> None:
     source, temporary = disk.open(path, read_only=True), root / TEMPORARY
     size = source.size()
-    disk.remove(temporary)
+    for name in (SPARE, TEMPORARY):
+        disk.remove(root / name)
     file = disk.open(temporary, create=True)
     file.allocate(size)
     for at, data in data_pieces(source, 0, size):

@@ -1,5 +1,6 @@
 """Blocks that take no write: the store fails there once, the next start goes on in a copy on other blocks."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import trio
 
 from storage_driver.errors import LogFailed, StoreRefused
 from storage_driver.files import unreadable
+from storage_driver.files.disk import DiskFile
+from storage_driver.log.unwritable import note_unwritable
 from storage_driver.store import open_store
 from tests.bad_disk import BLOCK, BadDisk
 from tests.storage_driver.files.test_unreadable import SEGMENT, Sent, config, made, missing, send
@@ -82,3 +85,28 @@ async def test_a_queue_whose_file_cannot_be_written_is_rebuilt_on_other_blocks(t
         await one_run(tmp_path, disk, sent, {})
     for _ in range(2):
         assert await one_run(tmp_path, disk, sent, {})
+
+
+async def test_without_room_for_the_copy_the_box_starts_and_a_later_start_makes_it(tmp_path: Path) -> None:
+    """Nothing could make room if it did not: retention runs while it serves."""
+
+    class FullDisk(BadDisk):
+        full = True
+
+        def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> DiskFile:
+            if self.full and path.name == "next.tmp" and create:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().open(path, create=create, read_only=read_only)
+
+    sent, disk, unsure = await made(tmp_path), FullDisk(), Sent()
+    base = max(at + size for at, size, _ in sent.values()) // SEGMENT * SEGMENT
+    note_unwritable(disk, tmp_path / "store", base + 100, base)
+    path = tmp_path / f"store/commitlog/{base:020d}"
+    before = path.stat().st_ino
+    async with open_store(config(tmp_path), now_ms=lambda: 5, disk=disk) as store:
+        assert [text for text in store.verdict.reasons if "not copied" in text]
+        assert await missing(store, sent) == []
+    assert path.stat().st_ino == before
+    disk.full = False
+    assert await one_run(tmp_path, disk, sent, unsure)
+    assert path.stat().st_ino != before
