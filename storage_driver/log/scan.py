@@ -1,6 +1,6 @@
 """Walking the records of a segment, finding the next good one behind damage, covering damage with filler."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from struct import error as StructError
 
@@ -120,14 +120,15 @@ def next_good(segment: Segment, after: int) -> int | None:
     return None
 
 
-def intact(segment: Segment) -> Iterator[DispatchEntry]:
-    """Yield every intact record of a segment, also those behind damage."""
+def intact(segment: Segment, told: Callable[[Bad, int], None] = lambda bad, end: None) -> Iterator[DispatchEntry]:
+    """Yield every intact record of a segment, also those behind damage; told(bad, log offset behind it) of each."""
     at: int | None = segment.base
     while at is not None:
         start, at = at, None
         for item in walk(segment, start):
             if isinstance(item, Bad):
                 at = next_good(segment, item.log_offset + 1)
+                told(item, at if at is not None else segment.end)
             elif not isinstance(item, Blank):
                 yield item
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from storage_driver.errors import RecordDamaged
-from storage_driver.files.disk import Disk
+from storage_driver.files.disk import NO_WAY, Disk
+from storage_driver.files.unreadable import unreadable_in
 from storage_driver.log.scan import Bad, Blank, is_filler, walk, why_unreadable
 from storage_driver.log.segment import Segment
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, QueueFiles
@@ -66,7 +67,19 @@ class QueueEnds:
             break
         low = max(low, min(end, hint))  # holes below the end that was noted stand for numbers that were given out
         queue.next_offset = queue.visible = queue.written = low
-        return None
+        return self._unreadable(queue.key, end) if end != hint else None
+
+    def _unreadable(self, key: MessageQueue, end: int) -> str | None:
+        """Return why an end is in doubt: what reads as the first zeros may be a bad sector."""
+        first = end - end % self._files.file_entries
+        try:
+            file = self._files.file(key, first)
+        except OSError as exc:
+            if exc.errno not in NO_WAY:
+                raise
+            return None  # it is a file's end
+        at = (end - first) * ENTRY_BYTES
+        return f"the disk does not give back entry {end}" if unreadable_in(file, at, at + ENTRY_BYTES) else None
 
     def reaches(self, queue: ConsumeQueue, end: int) -> bool:
         """Tell whether entries continue to a number, the last of them holes perhaps."""

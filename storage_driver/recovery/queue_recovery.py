@@ -1,12 +1,13 @@
 """The queues and their ends: from files up to the restart position, from the log after it."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from storage_driver.errors import MessageIllegal
 from storage_driver.files.disk import Disk
 from storage_driver.files.unreadable import only_unreadable
-from storage_driver.log.scan import intact, is_filler
+from storage_driver.log.scan import Bad, intact, is_filler, why_unreadable
 from storage_driver.log.segment import Segment
 from storage_driver.log.unwritable import keep_blocks
 from storage_driver.queues.consume_queue import ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, QueueFiles
@@ -49,6 +50,7 @@ class QueueRecovery:
         self.queues: dict[MessageQueue, ConsumeQueue] = {}
         self.rebuilt = 0
         self.damaged_bytes = 0  # of the log, found by the scan so far
+        self.unread: list[tuple[Bad, int]] = []  # what a rebuild could not read, and where it ends: no entry has it
         self.noted, self._ends = NotedQueues(), QueueEnds(disk, files, segments)
         self.files = RecoveredFiles(disk, root, files)
         self._fresh: set[MessageQueue] = set()  # queues whose first scanned record has not been seen
@@ -298,7 +300,7 @@ class QueueRecovery:
             self._restart(key)
         waiting = set(self._broken)
         for segment in self._segments:
-            for item in intact(segment):
+            for item in intact(segment, partial(self._note_unread, segment)):
                 if item.log_offset >= end:
                     break
                 key = MessageQueue(item.topic, item.queue_id)
@@ -314,6 +316,10 @@ class QueueRecovery:
                 queue.visible = queue.written = noted_end - 1  # nothing of it is left in the log
             queue.skip_to(noted_end)  # numbers of messages that the log has lost stay used
         self.rebuilt = len(self._broken)
+
+    def _note_unread(self, segment: Segment, bad: Bad, stop: int) -> None:
+        if why_unreadable(segment, bad.log_offset, stop) is not None:
+            self.unread.append((bad, stop))
 
     def _rebuild_next(self, key: MessageQueue, item: DispatchEntry, waiting: set[MessageQueue]) -> None:
         self._settle_rebuilt(key, item.queue_offset, waiting)
