@@ -3,6 +3,7 @@
 from collections.abc import Callable, Container
 
 from storage_driver.appending import Appender
+from storage_driver.bad_sectors import BadSectors
 from storage_driver.config import StoreConfig
 from storage_driver.files.disk import Disk
 from storage_driver.files.state_file import StateFile
@@ -72,9 +73,12 @@ def compose(config: StoreConfig, disk: Disk, opened: Opened, hooks: Hooks) -> St
         last_ms=recovered.last_stored_ms,
         stepped=lambda log_offset, now_ms: clock.begin(log_offset, now_ms, trusted=False),
     )
-    queue_repair = QueueRepair(config, disk, log, flusher)
+    queue_repair = QueueRepair(config, opened.tables, log, flusher, damage=damage)
     boundaries, mend = clock.boundaries, queue_repair.mend
-    lookup = Lookup(config, disk, log, queues, index=opened.index, boundaries=boundaries, damage=damage, mend=mend)
+    bad_sectors = BadSectors(log, opened.tables, damage)
+    lookup = Lookup(
+        config, disk, log, queues, index=opened.index, boundaries=boundaries, bad_sectors=bad_sectors, mend=mend
+    )
     deletion = Deletion(
         config,
         disk,

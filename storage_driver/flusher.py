@@ -62,7 +62,7 @@ class Flusher:
         self._config, self._disk, self._log, self._dispatcher, self._index = config, disk, log, dispatcher, index
         self._queues = queues
         self._one_thread = trio.CapacityLimiter(1)
-        self.indexer = IndexWriter(index, log, dispatcher, now_ms=now_ms, limiter=self._one_thread)
+        self.indexer = IndexWriter(index, log, dispatcher, now_ms=now_ms, limiter=self._one_thread, disk=disk)
         self.restart = RestartPosition(config, disk, queues, index)
         self._files = QueueFiles(disk, config.root, file_entries=config.queue_file_entries)
         self._unsynced: set[Path] = set()

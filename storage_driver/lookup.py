@@ -1,8 +1,10 @@
 """Finding messages: by queue offset, log offset, time and key; the disk is waited for in bounded threads."""
 
+import errno
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from typing import TypeVar
 
 import trio
 
@@ -14,12 +16,12 @@ from storage_driver.files.unreadable import only_unreadable
 from storage_driver.index.index_file import Index
 from storage_driver.log.clock import pieces
 from storage_driver.log.commit_log import CommitLog
-from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, QueueFiles
+from storage_driver.queues.consume_queue import ENTRY, HOLE_SIZE, ConsumeQueue, QueueFiles
 from storage_driver.reader import ColdSource, HotSource, first_from, lowest, nearest, read_log, read_record
 from storage_driver.reading import FoundStatus, ReadRequest, ReadResult, SuspectEntry, WouldBlock, collect, edge
 from storage_driver.record import SMALLEST_RECORD, MessageQueue, index_keys, parse_record
-from storage_driver.recovery.known_damage import KnownDamage
 
+T = TypeVar("T")
 MOST_FOUND_BYTES = 12 << 20  # by key: RocketMQ's clients take frames of 16 MiB
 MOST_MENDED = 64  # places of one batch; each takes its neighbours along
 DAMAGED = (-1, HOLE_SIZE)  # log offset and size of an entry that cannot be right
@@ -39,15 +41,15 @@ class Lookup:
         *,
         index: Index,
         boundaries: Callable[[], list[int]],
-        damage: KnownDamage,
+        bad_sectors: BadSectors,
         mend: Callable[[ConsumeQueue, int], Awaitable[None]],
     ) -> None:
         self.files = QueueFiles(disk, config.root, file_entries=config.queue_file_entries)  # for reads within the loop
         self.cold_reads = 0
         self._config, self._disk, self._log, self._queues, self._index = config, disk, log, queues, index
-        self._boundaries, self._damage = boundaries, damage
+        self._boundaries, self._damage = boundaries, bad_sectors.damage
         self._mend = mend
-        self.bad_sectors = BadSectors(log, damage)
+        self.bad_sectors = bad_sectors
         self._threads = trio.CapacityLimiter(config.cold_readers)
         self._hot_bytes = config.hot_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 40 // 100
 
@@ -169,8 +171,8 @@ class Lookup:
 
         def look() -> bool:
             at = first_entry(source, low, high, base)
-            raw = source.entries(at, 1) if at < high else b""
-            return len(raw) == ENTRY_BYTES and ENTRY.unpack(raw)[0] < end
+            found = _place_of(source, at) if at < high else (-1, 0)
+            return found == DAMAGED or 0 <= found[0] < end  # what cannot be read may be of this range
 
         return await trio.to_thread.run_sync(look, limiter=self._threads)
 
@@ -194,14 +196,29 @@ class Lookup:
                     spans.append((a, b))
             return search_spans(source.stored_ms, spans or [(low, high)], time_ms, boundary)
 
-        return await trio.to_thread.run_sync(search, limiter=self._threads)
+        return await self._searched(found, search)
+
+    async def _searched(self, queue: ConsumeQueue, search: Callable[[], T]) -> T:
+        """Search in a thread; what cannot be read is repaired or given up, as for a consumer. Raises OSError."""
+        mended: set[int] = set()
+        while True:
+            try:
+                return await trio.to_thread.run_sync(search, limiter=self._threads)
+            except UnreadableRecord as failed:
+                if not await self.bad_sectors.gives_up(failed, queue.key):
+                    raise
+            except SuspectEntry as doubtful:
+                if doubtful.number in mended:
+                    raise OSError(errno.EIO, f"entry {doubtful.number} of {queue.key} cannot be read") from doubtful
+                await self._mend(queue, doubtful.number)
+                mended.add(doubtful.number)
 
     async def stored_ms_at(self, queue: MessageQueue, queue_offset: int) -> int | None:
         """Return the store time of one message, None when it is not there."""
         found = self._queues.get(queue)
         if found is None or not await self.low_in_thread(found) <= queue_offset < found.visible:
             return None
-        return await trio.to_thread.run_sync(self.cold_source(found).stored_ms, queue_offset, limiter=self._threads)
+        return await self._searched(found, partial(self.cold_source(found).stored_ms, queue_offset))
 
     async def find_by_key(self, text: str, most: int, begin_ms: int, end_ms: int) -> list[bytes]:
         """Return whole records with a key `topic#key`, oldest first, at most 64 and what fits one frame of a client."""
@@ -211,6 +228,8 @@ class Lookup:
             records: list[bytes] = []
             size = 0
             for log_offset in self._index.find(text, most, begin_ms, end_ms):
+                if log_offset in self.bad_sectors.given_up:
+                    continue
                 data = read_record(segments, log_offset, None, committed)
                 if data is None:
                     continue

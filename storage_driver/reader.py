@@ -9,7 +9,7 @@ from storage_driver.files.unreadable import only_unreadable
 from storage_driver.log.commit_log import CommitLog
 from storage_driver.log.segment import Segment
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE, HOLE_SIZE, ConsumeQueue, QueueFiles
-from storage_driver.reading import WouldBlock
+from storage_driver.reading import SuspectEntry, WouldBlock
 from storage_driver.record import BLANK, BLANK_BYTES, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD, parse_record, stored_ms_of
 
 MOST_BETWEEN: Final = 8 << 10  # bytes; to copy them takes less than another call
@@ -132,14 +132,25 @@ class ColdSource:
         return data
 
     def stored_ms(self, queue_offset: int) -> int | None:
-        """Return the store time of one message, None when it is not there."""
-        raw = self.entries(queue_offset, 1)
+        """Return the store time of one message, None when it is not there.
+
+        Raises SuspectEntry, UnreadableRecord where the disk does not give it back, OSError.
+        """
+        try:
+            raw = self.entries(queue_offset, 1)
+        except OSError as exc:
+            only_unreadable(exc)
+            raise SuspectEntry(queue_offset) from exc
         if len(raw) < ENTRY_BYTES:
             return None
         log_offset, size, _ = ENTRY.unpack(raw)
         if size == HOLE_SIZE or size < SMALLEST_RECORD:
             return None
-        head = read_log(self._segments, log_offset, HEAD_BYTES)
+        try:
+            head = read_log(self._segments, log_offset, HEAD_BYTES)
+        except OSError as exc:
+            only_unreadable(exc)
+            raise UnreadableRecord(log_offset, size, exc) from exc
         return stored_ms_of(head) if head is not None and len(head) == HEAD_BYTES else None
 
 

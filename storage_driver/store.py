@@ -281,6 +281,13 @@ class MessageStore:
         count = min(max_bytes, (self._log.synced if synced else self._log.committed) - start)
         return (read_log(tuple(self._log.segments), start, count) or b"") if count > 0 else b""
 
+    def is_unreadable(self, start: int, end: int) -> bool:
+        """Tell whether a range of the log cannot be read although its disk gives back other blocks. Blocks.
+
+        Raises OSError.
+        """
+        return self._lookup.bad_sectors.is_unreadable(start, end)
+
     def segments(self) -> list[SegmentFacts]:
         """Return the files of the log, oldest first."""
         end = self._log.committed

@@ -220,6 +220,12 @@ class MemoryFile:
     def advise(self, at: int, count: int, advice: int) -> None:
         pass
 
+    def read_medium(self, at: int) -> bytes:
+        return self.read(4096, at)
+
+    def device(self) -> int:
+        return 0
+
 
 class MemoryDisk:
     """A disk in memory that notes every step, can fail at one, and can show what a power cut at any step may leave."""

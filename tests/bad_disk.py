@@ -13,13 +13,15 @@ BLOCK = 4096
 class BadDisk(RealDisk):
     """`bad`: folder and name of a file -> byte ranges of it that give EIO, until their blocks are written over.
 
-    `gone`: every read fails. A write of a part of a bad block fails, as the system reads the block first.
+    `gone`: every read fails but of what is `cached`, told as `bad` is. A write of a part of a bad block fails, as the
+    system reads the block first.
     `worn`: inode -> byte ranges that take no write: it is lost, and the next sync of the file fails.
     """
 
     def __init__(self) -> None:
         self.bad: dict[str, list[tuple[int, int]]] = {}
         self.gone = False
+        self.cached: dict[str, list[tuple[int, int]]] = {}
         self.worn: dict[int, list[tuple[int, int]]] = {}
         self._lost: set[int] = set()  # inodes with a write that was lost
 
@@ -51,7 +53,9 @@ class BadDisk(RealDisk):
 
     def is_bad(self, fd: int, count: int, at: int) -> bool:
         """Tell whether something of a range is bad."""
-        return self.gone or any(at < high and low < at + count for low, high in self.bad.get(_name_of(fd), ()))
+        if self.gone:
+            return not any(low <= at and at + count <= high for low, high in self.cached.get(_name_of(fd), ()))
+        return any(at < high and low < at + count for low, high in self.bad.get(_name_of(fd), ()))
 
     def mend(self, fd: int, count: int, at: int) -> None:
         """Give back the blocks that are written over as a whole."""
@@ -82,6 +86,11 @@ class BadFile(RealFile):
         if count > 0 and self._disk.is_bad(self._fd, count, at):
             raise OSError(errno.EIO, "Input/output error")
         return super().read(max(0, count), at)
+
+    def read_medium(self, at: int) -> bytes:
+        if self._disk.gone or self._disk.is_bad(self._fd, BLOCK, at):
+            raise OSError(errno.EIO, "Input/output error")
+        return super().read_medium(at)
 
     def fill_hot(self, buffers: Sequence[memoryview], at: int) -> bool:
         return not self._disk.is_bad(self._fd, sum(map(len, buffers)), at) and super().fill_hot(buffers, at)

@@ -134,6 +134,9 @@ class MadeLog:
         end = min(start + max_bytes, len(self.raw), start // self.file_bytes * self.file_bytes + self.file_bytes)
         return self.raw[start:end]
 
+    def is_unreadable(self, start: int, end: int) -> bool:
+        return True
+
     def segments(self) -> list[MadeSegment]:
         return [MadeSegment(base, self.file_bytes) for base in range(0, max(1, len(self.raw)), self.file_bytes)]
 

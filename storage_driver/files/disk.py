@@ -16,6 +16,7 @@ from typing import Protocol
 from storage_driver.named_tuple import NamedTuple
 
 IOV_MAX = 1024
+MEDIUM_BYTES = 4096  # that are read without the page cache; no disk has larger blocks
 NO_WAY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # nothing is there, or what leads there leads nowhere
 NOWHERE = "a dangling symbolic link"
 
@@ -102,6 +103,12 @@ class DiskFile(Protocol):
 
     def advise(self, at: int, count: int, advice: int) -> None:
         """Tell the page cache what will be needed (os.POSIX_FADV_...); never fails."""
+
+    def read_medium(self, at: int) -> bytes:
+        """Return the 4096 bytes at a multiple of 4096 as the medium gives them back, not the page cache."""
+
+    def device(self) -> int:
+        """Return the number of the file system that the file is on."""
 
 
 class Disk(Protocol):
@@ -245,6 +252,25 @@ class RealFile:
             os.posix_fadvise(self._fd, at, count, advice)
         except OSError:
             pass  # only a hint
+
+    def read_medium(self, at: int) -> bytes:
+        from mmap import mmap  # few disks are ever in doubt
+
+        try:
+            fd = os.open(f"/proc/self/fd/{self._fd}", os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+            try:
+                with mmap(-1, MEDIUM_BYTES) as block:
+                    return block[: os.preadv(fd, [block], at)]
+            finally:
+                os.close(fd)
+        except OSError as exc:
+            if exc.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that reads no other way
+                raise
+        self.advise(at, MEDIUM_BYTES, os.POSIX_FADV_DONTNEED)
+        return self.read(MEDIUM_BYTES, at)
+
+    def device(self) -> int:
+        return os.fstat(self._fd).st_dev
 
 
 class RealLock:

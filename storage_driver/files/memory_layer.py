@@ -36,16 +36,23 @@ class LayeredFile:
         count = min(count, self._size - at)
         if count <= 0:
             return b""
-        found = bytearray(count)
-        if self._below is not None and at < self._kept:
-            data = self._below.read(min(count, self._kept - at), at)
-            found[: len(data)] = data
-        if self._pages:
-            for number in range(at // PAGE, (at + count - 1) // PAGE + 1):
-                if (page := self._pages.get(number)) is not None:
-                    start, end = max(at, number * PAGE), min(at + count, (number + 1) * PAGE)
-                    found[start - at : end - at] = page[start - number * PAGE : end - number * PAGE]
-        return bytes(found)
+        if not self._pages:
+            return self._from_below(count, at)
+        parts, stop = list[bytes](), at + count
+        while at < stop:
+            number = at // PAGE
+            end = min(stop, (number + 1) * PAGE)
+            page = self._pages.get(number)  # what is below it may be a bad sector
+            parts.append(
+                self._from_below(end - at, at) if page is None else bytes(page[at % PAGE : end - number * PAGE])
+            )
+            at = end
+        return b"".join(parts)
+
+    def _from_below(self, count: int, at: int) -> bytes:
+        if self._below is None or at >= self._kept:
+            return bytes(count)
+        return self._below.read(min(count, self._kept - at), at).ljust(count, b"\0")
 
     def read_hot(self, count: int, at: int) -> bytes | None:
         if self._below is None or self._pages or at + count > self._kept:
@@ -59,9 +66,11 @@ class LayeredFile:
         data = memoryview(b"".join(pieces))
         while data:
             number, inside = divmod(at, PAGE)
-            if number not in self._pages:
-                self._pages[number] = bytearray(self.read(PAGE, number * PAGE).ljust(PAGE, b"\0"))
             part = data[: PAGE - inside]
+            if number not in self._pages:
+                all_of_it = not inside and (len(part) == PAGE or at + len(part) >= self._size)
+                before = b"" if all_of_it else self.read(PAGE, number * PAGE)
+                self._pages[number] = bytearray(before.ljust(PAGE, b"\0"))
             self._pages[number][inside : inside + len(part)] = part
             at, data = at + len(part), data[len(part) :]
             self._size = max(self._size, at)
@@ -97,6 +106,12 @@ class LayeredFile:
     def advise(self, at: int, count: int, advice: int) -> None:
         if self._below is not None:
             self._below.advise(at, count, advice)
+
+    def read_medium(self, at: int) -> bytes:
+        return self.read(PAGE, at) if self._below is None else self._below.read_medium(at)
+
+    def device(self) -> int:
+        return 0 if self._below is None else self._below.device()
 
 
 class NoLock:

@@ -1,13 +1,14 @@
 """Sectors that the disk does not give back: EIO. They are damage, as wrong bytes are, and refuse no start.
 
-A `ZeroingDisk` reads such blocks as zeros, once it is sure of them: it read them again after a while, and another block
-came from the disk itself. A disk that is gone fails every read, so nothing is taken for damage there.
+A `ZeroingDisk` reads such blocks as zeros, once it is sure of them: another block of that disk came from the medium,
+not from the page cache, and this one could not be read after that either. A disk that is gone fails every read, so
+nothing is taken for damage there, nor on one that was away for a moment.
 """
 
 import errno
-import os
 import time
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,8 @@ from storage_driver.files.disk import Disk, DiskFile, FileFacts, FileLock, RealD
 
 BLOCK: Final = 4096  # bytes; the page cache reads no less
 TRIES, PAUSE_S = 3, 1.0  # of the first block; bad sectors come in crowds, so that others are read twice at once
+MOST_ASKED: Final = 24  # blocks of which one has to come: each that does not may take the disk half a minute
+_STEPS: Final = (256 * BLOCK, 16 * BLOCK, BLOCK)  # from the block in doubt to others of its file
 _FOLDERS: Final = ("", "rocketbox", "commitlog", "config", "index")  # where a start finds something to read
 
 
@@ -22,33 +25,6 @@ def only_unreadable(exc: OSError) -> None:
     """Return for the error of a sector that the disk does not give back. Raises any other one."""
     if exc.errno != errno.EIO:
         raise exc
-
-
-def write_over(file: DiskFile, pieces: Sequence[bytes], at: int) -> None:
-    """Write; a block of which only a part is written is read first by the system, so that an unreadable one is zeroed.
-
-    Raises OSError.
-    """
-    try:
-        file.write(pieces, at)
-    except OSError as exc:
-        only_unreadable(exc)
-        last = at + max(1, sum(map(len, pieces))) - 1
-        zeroed = [_zero_unreadable(file, block) for block in sorted({at // BLOCK, last // BLOCK})]
-        if True not in zeroed:
-            raise
-        file.write(pieces, at)
-
-
-def _zero_unreadable(file: DiskFile, block: int) -> bool:
-    """Zero a block that cannot be read; return whether it was one."""
-    try:
-        file.read(BLOCK, block * BLOCK)
-    except OSError as exc:
-        only_unreadable(exc)
-        file.write([bytes(min(BLOCK, file.size() - block * BLOCK))], block * BLOCK)
-        return True
-    return False
 
 
 class ZeroingFile:
@@ -70,33 +46,28 @@ class ZeroingFile:
     def read(self, count: int, at: int) -> bytes:
         if not self.blocks or not _any_in(self.blocks, at // BLOCK, (at + count - 1) // BLOCK):
             try:
-                data = self.below.read(count, at)
+                return self.below.read(count, at)
             except OSError as exc:
                 only_unreadable(exc)
-            else:
-                if data:
-                    self._disk.gave(self._path, at)
-                return data
-        return self._patched(at, min(at + count, self.below.size()))
+        return b"".join(self._blocks(at, min(at + count, self.below.size())))
 
-    def _patched(self, start: int, end: int) -> bytes:
-        """Return the bytes of a range, block by block where it cannot be read as a whole."""
-        first, last = start // BLOCK, (end - 1) // BLOCK
-        if start >= end or (first == last and first in self.blocks):
-            return bytes(max(0, end - start))
-        if not _any_in(self.blocks, first, last):
-            try:
-                return self.below.read(end - start, start)
-            except OSError as exc:
-                only_unreadable(exc)
-                if first == last:
-                    return self._confirmed(start, end, exc)
-        middle = (first + last + 1) // 2 * BLOCK
-        return self._patched(start, middle) + self._patched(middle, end)
+    def _blocks(self, at: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes of a range block by block, zeros for one that cannot be read once that is sure.
 
-    def _confirmed(self, start: int, end: int, error: OSError) -> bytes:
-        """Return the bytes of a block that could not be read, zeros once that is sure. Raises the error."""
-        data = self._disk.read_again(self.below, start, end, error)
+        In their order: the page cache has those before the first bad one, and each bad one is read as seldom as can be.
+        """
+        while at < end:
+            block = at // BLOCK
+            stop = min(end, (block + 1) * BLOCK)
+            yield bytes(stop - at) if block in self.blocks else self._block(at, stop)
+            at = stop
+
+    def _block(self, start: int, end: int) -> bytes:
+        try:
+            return self.below.read(end - start, start)
+        except OSError as exc:
+            only_unreadable(exc)
+            data = self._disk.read_again(self.below, start, end, exc)
         if data is None:
             self._disk.note(self._path, start // BLOCK)
             return bytes(end - start)
@@ -109,9 +80,18 @@ class ZeroingFile:
         return self.below.fill_hot(buffers, at)
 
     def write(self, pieces: Sequence[bytes], at: int) -> None:
-        write_over(self.below, pieces, at)
+        """Write; the system reads a block first of which a part is written, so an unreadable one is zeroed before."""
+        last = at + max(1, sum(map(len, pieces))) - 1
+        try:
+            self.below.write(pieces, at)
+        except OSError as exc:
+            only_unreadable(exc)
+            for block in {at // BLOCK, last // BLOCK}:
+                self.read(BLOCK, block * BLOCK)
+                if block in self.blocks:
+                    self.below.write([bytes(min(BLOCK, self.below.size() - block * BLOCK))], block * BLOCK)
+            self.below.write(pieces, at)
         if self.blocks:
-            last = at + max(1, sum(map(len, pieces))) - 1
             self._disk.wrote(self._path, at // BLOCK, last // BLOCK)
 
     def sync(self, *, in_place: bool = False) -> None:
@@ -132,6 +112,12 @@ class ZeroingFile:
     def advise(self, at: int, count: int, advice: int) -> None:
         self.below.advise(at, count, advice)
 
+    def read_medium(self, at: int) -> bytes:
+        return self.below.read_medium(at)
+
+    def device(self) -> int:
+        return self.below.device()
+
 
 def read_around(path: Path) -> tuple[bytes, bool]:
     """Return what a file holds, zeros where it cannot be read, and whether there is any. Blocks. Raises OSError."""
@@ -143,6 +129,11 @@ def read_around(path: Path) -> tuple[bytes, bool]:
 def plain(file: DiskFile) -> DiskFile:
     """Return the file as its disk has it."""
     return file.below if isinstance(file, ZeroingFile) else file
+
+
+def zeroing(disk: Disk, file: DiskFile, path: Path) -> DiskFile:
+    """Return an open file that reads as one of this disk does."""
+    return ZeroingFile(disk, file, path) if isinstance(disk, ZeroingDisk) else file
 
 
 def unreadable_in(file: DiskFile, start: int, end: int) -> list[tuple[int, int]]:
@@ -160,6 +151,25 @@ def zero_unreadable(file: DiskFile, start: int, end: int) -> None:
     """Write zeros over what is unreadable of [start, end): then it can be read. Raises OSError."""
     for low, high in unreadable_in(file, start, end):
         file.write([bytes(high - low)], low)
+
+
+def _data_blocks(file: DiskFile, at: int) -> Iterator[int]:
+    """Yield the numbers of some blocks that have data: what is only allocated is zero without the medium."""
+    size, seen = file.size(), set[int]()
+    near = [at + sign * step for step in _STEPS for sign in (-1, 1)]
+    for place in (0, *near, size // 2, size - BLOCK):
+        found = file.next_data(place) if 0 <= place < size else None
+        if found is not None and (block := found[0] // BLOCK) not in seen:
+            seen.add(block)
+            yield block
+
+
+def _comes(file: DiskFile, block: int) -> bool:
+    """Tell whether the medium gives back a block."""
+    try:
+        return bool(file.read_medium(block * BLOCK))
+    except OSError:
+        return False
 
 
 def _any_in(blocks: Collection[int], first: int, last: int) -> bool:
@@ -185,7 +195,6 @@ class ZeroingDisk:
         self.blocks: dict[Path, set[int]] = {}  # of the files that have any
         self._ever: dict[Path, set[int]] = {}
         self._below, self._root = below, root
-        self._gave: tuple[Path, int] | None = None
         self._sure = False
 
     def told(self) -> list[str]:
@@ -203,49 +212,66 @@ class ZeroingDisk:
 
     def wrote(self, path: Path, first: int, last: int) -> None:
         """Forget blocks that were written over: they can be read again."""
-        left = {block for block in self.blocks.get(path, ()) if not first <= block <= last}
+        left = {block for block in list(self.blocks.get(path, ())) if not first <= block <= last}
         self.blocks.pop(path, None)
         if left:
             self.blocks[path] = left
-
-    def gave(self, path: Path, at: int) -> None:
-        """Note a read that did not fail; by name, since an open file would keep its space when it is deleted."""
-        self._gave = path, at
 
     def read_again(self, file: DiskFile, start: int, end: int, error: OSError) -> bytes | None:
         """Return the bytes of a block that could not be read, None when it is sure that they cannot.
 
         Raises `error` where the disk gives back nothing at all.
         """
-        for _ in range(1 if self._sure else TRIES - 1):
-            time.sleep(0 if self._sure else PAUSE_S)
+        for _ in range(0 if self._sure else TRIES - 2):
+            time.sleep(PAUSE_S)
             try:
                 return file.read(end - start, start)
             except OSError as exc:
                 only_unreadable(exc)
-        if not self._gives():
+        time.sleep(0 if self._sure else PAUSE_S)
+        if not self._gives(file, start):
             raise error
+        try:
+            return file.read(end - start, start)  # not before: the disk may have been away up to now
+        except OSError as exc:
+            only_unreadable(exc)
         self._sure = True
         return None
 
-    def _gives(self) -> bool:
-        """Tell whether the disk gives back anything: what was read last, else the beginning of some file."""
-        if self._gave is not None and self._comes(*self._gave):
-            return True
-        paths = [self._root / name / facts.name for name in _FOLDERS for facts in self._files(self._root / name)]
-        return any(self._comes(path, 0) for path in paths)
-
-    def _comes(self, path: Path, at: int) -> bool:
-        """Tell whether a block comes from the disk, and not from the page cache."""
-        try:
-            file = self._below.open(path, read_only=True)
-            file.advise(at, BLOCK, os.POSIX_FADV_DONTNEED)
-            return bool(file.read(BLOCK, at))
-        except OSError:
+    def is_unreadable(self, file: DiskFile, at: int, count: int) -> bool:
+        """Tell whether a range cannot be read although its disk gives back another block. Blocks. Raises OSError."""
+        if not self._gives(file, at):
             return False
+        try:
+            file.read(count, at)
+        except OSError as exc:
+            only_unreadable(exc)
+            return True
+        return False
+
+    def _gives(self, file: DiskFile, at: int) -> bool:
+        """Tell whether the medium that a file is on gives back any block but the one at a position."""
+        return any(_comes(*place) for place in islice(self._places(file, at), MOST_ASKED))
+
+    def _places(self, file: DiskFile, at: int) -> Iterator[tuple[DiskFile, int]]:
+        """Yield blocks of this file, then the first one of others on the same file system."""
+        yield from ((file, block) for block in _data_blocks(file, at) if block != at // BLOCK)
+        device = file.device()
+        for name in _FOLDERS:
+            for facts in self._files(self._root / name):
+                try:
+                    other = self._below.open(self._root / name / facts.name, read_only=True)
+                except OSError:
+                    continue
+                if other.device() == device:
+                    yield from ((other, block) for block in list(_data_blocks(other, 0))[:1])
 
     def _files(self, folder: Path) -> Iterator[FileFacts]:
-        return (facts for facts in self._below.list(folder) if facts.size and not facts.is_folder and not facts.odd)
+        try:
+            found = self._below.list(folder)
+        except OSError:
+            return iter(())
+        return (facts for facts in found if facts.size and not facts.is_folder and not facts.odd)
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> DiskFile:
         return ZeroingFile(self, self._below.open(path, create=create, read_only=read_only), path)

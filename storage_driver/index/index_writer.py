@@ -5,6 +5,8 @@ from collections.abc import Callable
 import trio
 
 from storage_driver.files.checkpoint import CheckpointValues
+from storage_driver.files.disk import Disk
+from storage_driver.files.unreadable import zeroing
 from storage_driver.index.index_file import Index
 from storage_driver.index.indexing import index_range, index_records
 from storage_driver.log.commit_log import CommitLog
@@ -25,9 +27,11 @@ class IndexWriter:
         *,
         now_ms: Callable[[], int],
         limiter: trio.CapacityLimiter,
+        disk: Disk,
     ) -> None:
+        """disk: of the log, where it is read; what it does not give back has no keys."""
         self._index, self._log, self._dispatcher = index, log, dispatcher
-        self._now_ms, self._one_thread = now_ms, limiter
+        self._now_ms, self._one_thread, self._disk = now_ms, limiter, disk
         self.upto = 0
         self.far_behind = False  # it left off on the way to the log's end, for others
         self._catching_up = False  # it reads the log, which may take minutes
@@ -93,6 +97,7 @@ class IndexWriter:
                 if segment is None:
                     break
                 start = max(self.upto, segment.base)
+                segment = segment._replace(file=zeroing(self._disk, segment.file, segment.path))
                 self.upto = await trio.to_thread.run_sync(
                     index_range, self._index, segment, start, target, self._now_ms(), limiter=self._one_thread
                 )

@@ -9,7 +9,7 @@ import trio
 
 from storage_driver.config import StoreConfig
 from storage_driver.files.disk import Disk
-from storage_driver.files.unreadable import only_unreadable
+from storage_driver.files.unreadable import only_unreadable, zeroing
 from storage_driver.flusher import Flusher, points_at
 from storage_driver.log.commit_log import CommitLog
 from storage_driver.log.scan import Bad, Blank, is_filler, next_good, walk
@@ -18,8 +18,13 @@ from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE, ConsumeQueue, QueueFiles
 from storage_driver.queues.dispatch import is_queued
 from storage_driver.record import MessageQueue, tags_code
+from storage_driver.recovery.known_damage import KnownDamage
 
 PIECE_BYTES = 8 << 20
+
+
+Found = tuple[MessageQueue, dict[int, bytes], list[tuple[int, int, str]]]
+"""Of a queue: the entries that were found by their numbers; ranges of the log that hold no record, and why."""
 
 
 class Span(NamedTuple):
@@ -34,9 +39,11 @@ class Span(NamedTuple):
 class QueueRepair:
     """Repairs queues of one store."""
 
-    def __init__(self, config: StoreConfig, disk: Disk, log: CommitLog, flusher: Flusher) -> None:
+    def __init__(
+        self, config: StoreConfig, disk: Disk, log: CommitLog, flusher: Flusher, *, damage: KnownDamage
+    ) -> None:
         self.mended = 0  # entries written
-        self._config, self._disk, self._log, self._flusher = config, disk, log, flusher
+        self._config, self._disk, self._log, self._flusher, self._damage = config, disk, log, flusher, damage
         self._thread = trio.CapacityLimiter(1)
 
     async def mend(self, queue: ConsumeQueue, number: int) -> None:
@@ -46,23 +53,30 @@ class QueueRepair:
         files = QueueFiles(
             self._disk, self._config.root, file_entries=self._config.queue_file_entries, most_open=4, read_only=True
         )
-        segments, written, committed = tuple(self._log.segments), queue.written, self._log.committed
+        segments, written, committed = self._segments(), queue.written, self._log.committed
         edges = Span(queue.first_file or 0, written, segments[0].base if segments else 0, committed)
         span = await trio.to_thread.run_sync(_doubted, files, segments, queue.key, number, edges, limiter=self._thread)
         found: dict[int, bytes] = {}
+        bad: list[tuple[int, int, str]] = []
         at = span.start
         while at < span.stop:
             at = await trio.to_thread.run_sync(
-                self._look_through, segments, at, span, queue.key, found, limiter=self._thread
+                self._look_through, segments, at, span, (queue.key, found, bad), limiter=self._thread
             )
+        for start, end, reason in bad if len(found) < span.end - span.first else ():
+            await self._damage.found(start, end, reason, queue.key)
         entries = b"".join(found.get(at, HOLE) for at in range(span.first, span.end))
         if await self._flusher.replace(queue, span.first, entries):
             self.mended += span.end - span.first
 
-    def _look_through(
-        self, segments: Sequence[Segment], at: int, span: Span, key: MessageQueue, found: dict[int, bytes]
-    ) -> int:
+    def _segments(self) -> tuple[Segment, ...]:
+        """Return the log; a bad sector of it must not keep the entries of all other records from being repaired."""
+        disk = self._disk
+        return tuple(each._replace(file=zeroing(disk, each.file, each.path)) for each in self._log.segments)
+
+    def _look_through(self, segments: Sequence[Segment], at: int, span: Span, into: Found) -> int:
         """Add the entries of the queue's records in some MiB of the log; return where to continue."""
+        key, found, bad = into
         segment = next((s for s in segments if s.base <= at < s.end), None)
         if segment is None:
             return span.stop
@@ -72,7 +86,10 @@ class QueueRepair:
                 return segment.end
             if isinstance(item, Bad):
                 behind = next_good(segment, item.log_offset + 1)
-                return behind if behind is not None else segment.end
+                stop = behind if behind is not None else segment.end
+                if item.log_offset < span.stop:
+                    bad.append((item.log_offset, min(stop, span.stop), item.reason))
+                return stop
             if item.log_offset >= upto:
                 return item.log_offset
             number = item.queue_offset
@@ -91,10 +108,10 @@ def _doubted(files: QueueFiles, segments: Sequence[Segment], key: MessageQueue, 
     def good(at: int) -> tuple[int, int] | None:
         try:
             raw = files.read(key, at, 1)
+            if len(raw) < ENTRY_BYTES or not points_at(segments, raw, key, at):
+                return None
         except OSError as exc:
             only_unreadable(exc)
-            return None
-        if len(raw) < ENTRY_BYTES or not points_at(segments, raw, key, at):
             return None
         log_offset, size, _ = ENTRY.unpack(raw)
         return log_offset, log_offset + size

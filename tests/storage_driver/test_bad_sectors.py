@@ -1,18 +1,23 @@
 """What the disk does not give back: an error first, then it is skipped and told, where the disk works otherwise."""
 
 import errno
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import trio
 
 from storage_driver import bad_sectors
 from storage_driver.config import StoreConfig
+from storage_driver.files import unreadable
+from storage_driver.index.index_file import IndexSize
 from storage_driver.lookup import first_entry
 from storage_driver.queues.consume_queue import ENTRY
 from storage_driver.reader import ColdSource
 from storage_driver.reading import ReadResult
-from storage_driver.record import Message, MessageQueue, encode_host
+from storage_driver.record import Message, MessageQueue, encode_host, encode_properties
+from storage_driver.retention.rules import RetentionClass, RetentionRules
 from storage_driver.store import AppendResult, MessageStore, open_store
 from tests.bad_disk import BadDisk
 
@@ -20,6 +25,11 @@ HOST = encode_host("127.0.0.1", 10911)
 QUEUE = MessageQueue("T", 0)
 FIRST = f"commitlog/{0:020d}"
 SEGMENT = 128 * 1024
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unreadable, "PAUSE_S", 0.0)
 
 
 def config(root: Path, **changes: Any) -> StoreConfig:
@@ -170,3 +180,94 @@ def test_an_entry_that_comes_at_the_second_try_is_not_passed_over(fails_at: int,
 
     right = first_entry(cast(ColdSource, Source(None)), 0, 8, log_offset)
     assert first_entry(cast(ColdSource, Source(fails_at)), 0, 8, log_offset) == right
+
+
+async def test_nothing_is_skipped_on_a_disk_that_is_gone_though_another_took_a_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bad_sectors, "PATIENCE_S", 0.0)
+    disk = BadDisk()
+    async with open_store(config(tmp_path), now_ms=lambda: 5, disk=disk) as store:
+        await fill(store)
+        await store.prove()
+        disk.gone, disk.cached[f"0/{0:020d}"] = True, [(0, 1 << 30)]
+        for _ in range(3):
+            with pytest.raises(OSError, match="record at"):
+                await read(store)
+            await store.prove()
+        disk.gone = False
+        assert ((await read(store)).records, store.losses.found) == (20, [])
+
+
+async def test_a_bad_sector_of_the_log_keeps_no_entries_from_being_written_anew(tmp_path: Path) -> None:
+    """The consumer of a queue whose file has a bad sector would stand still for ever."""
+    disk = BadDisk()
+    async with open_store(config(tmp_path), now_ms=lambda: 5, disk=disk) as store:
+        placed = await fill(store, count=700, size=10)
+        await store.prove()
+        hurt = placed[300].log_offset // 4096 * 4096
+        disk.bad = {f"0/{0:020d}": [(4096, 8192)], FIRST: [(hurt, hurt + 4096)]}  # entries 204 to 409
+        lost = sum(p.log_offset < hurt + 4096 and p.log_offset + p.size > hurt for p in placed)
+        found = await store.read(QUEUE, 0, max_count=800, max_bytes=1 << 20)
+        assert (found.records, found.next_offset) == (700 - lost, 700)
+        (loss,) = store.losses.found
+        assert loss.damaged
+        assert loss.ranges[0][0] <= hurt < hurt + 4096 <= loss.ranges[-1][1]
+
+
+@pytest.mark.parametrize("behind", [0, 1])
+async def test_a_bad_sector_of_the_log_keeps_no_index_from_being_made_nor_senders_from_sending(
+    tmp_path: Path, behind: int
+) -> None:
+    settings = {"index_enabled": True, "index_size": IndexSize(50, 4000)}
+    disk, placed = BadDisk(), list[AppendResult]()
+    async with open_store(config(tmp_path, **settings), now_ms=lambda: 5, disk=disk) as store:
+        for number in range(300):
+            properties = encode_properties({"UNIQ_KEY": f"k{number}"})
+            placed.append(store.put(Message(*QUEUE, bytes(700), properties, 0, 0, 1, HOST)))
+            await store.wait_committed(placed[-1].end)
+        await store.prove()
+    for path in (tmp_path / "store/index").iterdir():
+        path.unlink()
+    disk.bad[FIRST] = [(8192, 8192 + 4096)]
+    lost = [n for n, p in enumerate(placed) if p.log_offset < 8192 + 4096 and p.log_offset + p.size > 8192]
+    async with open_store(config(tmp_path, **settings), now_ms=lambda: 5, disk=disk) as store:
+        with trio.fail_after(20):
+            while store.statistics().index_to < placed[-1].end:
+                assert store._flusher.failure is None
+                await trio.sleep(0.01)
+        store.put(Message(*QUEUE, b"", b"", 0, 0, 1, HOST))
+        key = f"k{lost[-1] + 1 if behind else lost[0] - 1}"
+        assert len(await store.find_by_key("T", key, 1, 0, 1 << 60)) == 1
+
+
+async def test_a_search_by_time_passes_a_bad_sector_once_it_was_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bad_sectors, "PATIENCE_S", 0.0)
+    disk, clock = BadDisk(), count(1_700_000_000_000, 1000)
+    async with open_store(config(tmp_path), now_ms=lambda: next(clock), disk=disk) as store:
+        placed = await fill(store, count=700, size=10)
+        await store.prove()
+        wanted = placed[500].stored_ms
+        disk.bad[FIRST] = [(placed[350].log_offset, placed[350].log_offset + 1)]  # where the search looks first
+        for _ in range(2):
+            with pytest.raises(OSError, match="record at"):
+                await store.offset_by_time(QUEUE, wanted)
+        await store.prove()
+        assert await store.offset_by_time(QUEUE, wanted) == 500
+        disk.bad[f"0/{0:020d}"] = [(4096, 8192)]  # entries 204 to 409
+        assert await store.offset_by_time(QUEUE, wanted) == 500
+
+
+async def test_a_bad_sector_in_a_queues_file_keeps_no_segment_from_being_deleted(tmp_path: Path) -> None:
+    classes = (RetentionClass(("T",), 1), RetentionClass(("U*",), 10_000))
+    rules, disk = RetentionRules(keep_ms=5, classes=classes), BadDisk()
+    async with open_store(config(tmp_path, retention=rules), now_ms=lambda: 5, disk=disk) as store:
+        await fill(store, count=700, size=600)
+        await store.prove()
+        base = store.segments()[1].base
+        disk.bad[f"0/{0:020d}"] = [(0, 16384)]
+        for segment in store.segments()[:-1]:
+            assert await store._lookup.longest_kept(segment.base, segment.base + SEGMENT) in (0, 1)
+        assert await store._lookup.longest_kept(base, base + SEGMENT) == 1

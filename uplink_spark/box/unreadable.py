@@ -19,10 +19,12 @@ async def given_up(state: ShipperState, hole: Hole, *, express: bool) -> list[Ga
     """
     ledger, span = state.ledger, (hole.start, hole.end)
     parts = ledger.gaps.synced.missing(*span) if express else ledger.unshipped(*span)
-    if parts and (
-        state.source.failure is not None or not ledger.gaps.doubtful.is_lost(hole.start, trio.current_time())
-    ):
-        return None
+    if parts:
+        unreadable = await state.workers.in_thread(state.source.is_unreadable, *span)  # else the disk was away
+        if state.source.failure is not None or not unreadable:
+            return None
+        if not ledger.gaps.doubtful.is_lost(hole.start, trio.current_time()):
+            return None
     gaps: list[Gap] = []
     for part in parts:
         gap = await state.workers.in_thread(make_gap, state, *part, (CLASS, REASON))

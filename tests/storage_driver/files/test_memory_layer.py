@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from storage_driver.files import unreadable
 from storage_driver.files.disk import Disk, RealDisk, data_pieces
 from storage_driver.files.memory_layer import MemoryLayer
+from storage_driver.store import open_store
+from tests.bad_disk import BadDisk
+from tests.storage_driver.files.test_unreadable import SEGMENT, config, inside, made, missing
 
 NAMES = ("a", "b", "c/d", "c/e")
 START = {"a": b"x" * 10_000, "c/d": b"y" * 5000 + bytes(20_000) + b"z"}
@@ -82,3 +86,35 @@ def test_folders_made_and_removed_are_seen(tmp_path: Path) -> None:
     disk.remove_folder(below / "c")
     assert disk.list(below / "c") == []
     assert (below / "c/d").exists()
+
+
+def test_what_was_written_over_a_bad_sector_is_read_from_memory(tmp_path: Path) -> None:
+    below, path = BadDisk(), tmp_path / "a"
+    path.write_bytes(b"x" * 10_000)
+    below.bad[f"{tmp_path.name}/a"] = [(4096, 10_000)]
+    file = MemoryLayer(below).open(path)
+    for page, size in ((1, 4096), (2, 10_000 - 8192)):
+        with pytest.raises(OSError, match="Input"):
+            file.read(size, page * 4096)
+        with pytest.raises(OSError, match="Input"):
+            file.write([b"y"], page * 4096 + 5)
+        file.write([b"z" * size], page * 4096)
+        file.write([b"y"], page * 4096 + 5)
+    assert file.read(10_000, 0) == b"x" * 4096 + b"zzzzzy" + b"z" * 4090 + b"zzzzzy" + b"z" * (10_000 - 8198)
+    assert path.read_bytes() == b"x" * 10_000
+
+
+async def test_a_store_on_a_disk_that_takes_no_writes_starts_with_bad_sectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unreadable, "PAUSE_S", 0.0)
+    sent = await made(tmp_path)
+    for at in (0, 7 * 4096, (max(place + size for place, size, _ in sent.values()) % SEGMENT) // 4096 * 4096):
+        disk = BadDisk()
+        newest = max(place for place, _, _ in sent.values()) // SEGMENT * SEGMENT
+        disk.bad = {f"commitlog/{base:020d}": [(at, at + 4096)] for base in (0, newest)}
+        lost = sorted({*inside(sent, at, at + 4096), *inside(sent, newest + at, newest + at + 4096)})
+        layer = MemoryLayer(disk)
+        async with open_store(config(tmp_path, read_only=True), now_ms=lambda: 6, disk=layer) as store:
+            assert await missing(store, sent) == lost
+            assert store.losses.unacknowledged()

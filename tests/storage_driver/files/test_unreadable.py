@@ -1,7 +1,7 @@
 """Unreadable sectors that a start meets: it starts, tells, and gives back every message outside of them."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +65,12 @@ async def made(root: Path, *, keep_position: bool = False) -> Sent:
     return sent
 
 
-async def missing(store: MessageStore, sent: Sent) -> list[tuple[MessageQueue, int]]:
+async def missing(
+    store: MessageStore, sent: Sent, queues: Sequence[MessageQueue] = QUEUES
+) -> list[tuple[MessageQueue, int]]:
     """Return which messages are not given back as they were sent; no number may have two of them."""
     found: dict[tuple[MessageQueue, int], bytes] = {}
-    for queue in QUEUES:
+    for queue in queues:
         at, high = store.min_offset(queue), store.max_offset(queue)
         while at < high:
             got = await store.read(queue, at, max_count=32, max_bytes=1 << 20)
@@ -85,7 +87,7 @@ async def missing(store: MessageStore, sent: Sent) -> list[tuple[MessageQueue, i
         key: sent[key][2] for key in found if key in sent
     }
     assert found.keys() <= sent.keys()
-    return sorted(sent.keys() - found.keys())
+    return sorted(key for key in sent.keys() - found.keys() if key[0] in queues)
 
 
 def inside(sent: Sent, start: int, end: int) -> list[tuple[MessageQueue, int]]:
@@ -206,3 +208,96 @@ def test_a_file_that_was_read_keeps_no_space_once_it_is_deleted(tmp_path: Path) 
     before = len(list(Path("/proc/self/fd").iterdir()))
     del file
     assert len(list(Path("/proc/self/fd").iterdir())) == before - 1
+
+
+async def test_a_disk_that_was_away_for_a_moment_loses_nothing(tmp_path: Path) -> None:
+    """Its blocks fail until another one is asked for: by then it is back."""
+    sent = await made(tmp_path)
+
+    class Away(BadDisk):
+        fails = 0
+
+        def is_bad(self, fd: int, count: int, at: int) -> bool:
+            bad = super().is_bad(fd, count, at)
+            self.fails += bad and count <= BLOCK
+            if not bad and count <= BLOCK and self.fails > 1:
+                self.bad.clear()
+            return bad
+
+    disk = Away()
+    disk.bad[f"commitlog/{0:020d}"] = [(BLOCK, 3 * BLOCK)]
+    async with open_store(config(tmp_path), now_ms=lambda: 6, disk=disk) as store:
+        assert await missing(store, sent) == []
+        assert store.verdict.lost is None
+        assert store.losses.found == []
+
+
+def test_zeros_that_are_only_allocated_do_not_prove_that_the_disk_gives_back_anything(tmp_path: Path) -> None:
+    path, below = tmp_path / "commitlog" / f"{0:020d}", BadDisk()
+    path.parent.mkdir()
+    file = below.open(path, create=True)
+    file.allocate(1 << 20)
+    file.write([b"x" * 2 * BLOCK], 0)
+    file.sync()
+    disk = ZeroingDisk(below, tmp_path)
+    below.bad[f"commitlog/{path.name}"] = [(0, 2 * BLOCK)]
+    assert not disk.is_unreadable(file, 0, BLOCK)
+    below.bad[f"commitlog/{path.name}"] = [(0, BLOCK)]
+    assert disk.is_unreadable(file, 0, BLOCK)
+    assert not disk.is_unreadable(file, BLOCK, BLOCK)
+
+
+def test_a_bad_block_among_many_is_read_as_seldom_as_can_be(tmp_path: Path) -> None:
+    """Each read of it may take the disk half a minute."""
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    path.parent.mkdir()
+    path.write_bytes(b"x" * (1 << 20))
+
+    class Slow(BadDisk):
+        slow_reads = 0
+
+        def is_bad(self, fd: int, count: int, at: int) -> bool:
+            bad = super().is_bad(fd, count, at)
+            self.slow_reads += bad
+            return bad
+
+    below = Slow()
+    below.bad[f"commitlog/{path.name}"] = [(at * BLOCK, (at + 1) * BLOCK) for at in range(100, 200, 2)]
+    data = ZeroingDisk(below, tmp_path).open(path).read(1 << 20, 0)
+    assert data.count(bytes(BLOCK)) == 50
+    assert below.slow_reads <= 2 * 50 + 4
+
+
+async def test_a_rebuild_of_a_queue_tells_what_it_cannot_read_of_the_log(tmp_path: Path) -> None:
+    sent = await made(tmp_path, keep_position=True)
+    shutil.rmtree(tmp_path / "store/consumequeue/T/0")
+    disk = BadDisk()
+    disk.bad[f"commitlog/{0:020d}"] = [(8 * BLOCK, 9 * BLOCK)]  # below what the start scans
+    async with open_store(config(tmp_path), now_ms=lambda: 6, disk=disk) as store:
+        hurt = [key for key in inside(sent, 8 * BLOCK, 9 * BLOCK) if key[0] == QUEUES[0]]
+        assert await missing(store, sent, QUEUES[:1]) == hurt
+        assert len(hurt) > 0
+        assert [loss.damaged for loss in store.losses.unacknowledged()] == [True]
+
+
+@pytest.mark.parametrize("newer", [0, 4096])
+async def test_a_queue_whose_end_cannot_be_read_ends_where_it_did(tmp_path: Path, newer: int) -> None:
+    """Its last entries, and the newer one of the two positions, so that the table of queues says too much."""
+    queue, sent = MessageQueue("Q", 0), list[int]()
+    async with open_store(config(tmp_path, position_every_s=0.0), now_ms=lambda: 5) as store:
+        for number in range(300):
+            placed = store.put(Message(*queue, b"%d" % number, b"", 0, 0, 1, HOST))
+            sent.append(placed.queue_offset)
+            await store.wait_committed(placed.end)
+        await store.prove()
+        for _ in range(2):
+            other = store.put(Message("U", 0, b"", b"", 0, 0, 1, HOST))
+            await store.wait_committed(other.end)
+            await store.prove()
+            await store._flusher.save_ends(store._flusher.restart.values.queues_to)
+    disk = BadDisk()
+    disk.bad = {"rocketbox/position": [(newer, newer + 4096)], f"0/{0:020d}": [(4096, 8192)]}
+    async with open_store(config(tmp_path), now_ms=lambda: 6, disk=disk) as store:
+        assert store.max_offset(queue) == 300
+        found = await store.read(queue, 250, max_count=100, max_bytes=1 << 20)
+        assert (found.records, found.next_offset) == (50, 300)

@@ -9,12 +9,16 @@ from uplink_spark.box.cutting.cutter import CutOrder, ReadLog, Taken, next_recor
 from uplink_spark.wire.batch import MAX_RAW_BYTES
 
 AGAIN_S = 5.0  # to the next try
+MOST_BAD = 256  # blocks of one hole: each may take the disk seconds, and what is behind them is the next hole's
 _STEP = 16 * BLOCK  # bytes that are read at once
 
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Whole records end at `start`; the next one behind the unreadable blocks, or the next bytes, are at `end`."""
+    """Whole records end at `start`; the next one behind the unreadable blocks, or the next bytes, are at `end`.
+
+    These bytes may be unreadable, too, where there are so many.
+    """
 
     start: int
     end: int
@@ -46,8 +50,9 @@ def find_hole(read: ReadLog, order: CutOrder) -> Hole | None:
         return None
     if (whole := readable_end(raw, order)) is not None:
         return Hole(whole, bad)
-    at, found = bad, bool(raw)
-    while at < end:
+    at, found, tried = bad, bool(raw), 0
+    while at < end and tried < MOST_BAD:
+        tried += 1
         raw, bad = _readable(read, at, min(end, at + MAX_RAW_BYTES))
         if raw and (behind := next_record(raw, at, 0)) is not None:
             return Hole(order.start, at + behind)

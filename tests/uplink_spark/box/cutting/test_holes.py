@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from uplink_spark.box.cutting.cutter import CutOrder, Taken
-from uplink_spark.box.cutting.holes import Hole, find_hole, take_around
+from uplink_spark.box.cutting.holes import MOST_BAD, Hole, find_hole, take_around
 from uplink_spark.testing import SOURCE, MadeRecord, encode_log
 
 BLOCK, MIB = 4096, 1 << 20
@@ -89,3 +89,22 @@ def test_where_nothing_can_be_read_the_error_goes_on() -> None:
     read.gone = True
     with pytest.raises(OSError, match="Input"):
         take_around(read, order(50 * SIZE, 100 * SIZE))
+
+
+def test_a_hole_has_no_more_blocks_than_a_disk_can_be_asked_for() -> None:
+    raw, reads = bytes(4 * MIB), 0
+    inner = Reader(raw, range(len(raw) // BLOCK))
+
+    def read(start: int, count: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        if start == 0 and count == 1:
+            return b"x"
+        return inner(start, count)
+
+    def behind(start: int, count: int) -> bytes:
+        return read(start, count) if start >= BLOCK else raw[start : start + count]
+
+    found = find_hole(behind, order(BLOCK, len(raw), len(raw)))
+    assert found == Hole(BLOCK, (MOST_BAD + 1) * BLOCK)
+    assert reads <= 2 * MOST_BAD + 4
