@@ -93,7 +93,8 @@ class BadFile(RealFile):
         return super().read_medium(at)
 
     def fill_hot(self, buffers: Sequence[memoryview], at: int) -> bool:
-        return not self._disk.is_bad(self._fd, sum(map(len, buffers)), at) and super().fill_hot(buffers, at)
+        is_bad = BadDisk.is_bad(self._disk, self._fd, sum(map(len, buffers)), at)
+        return not is_bad and super().fill_hot(buffers, at)
 
     def write(self, pieces: Sequence[bytes], at: int) -> None:
         end = at + sum(map(len, pieces))

@@ -169,6 +169,25 @@ class RealFile:
         return os.fstat(self._fd).st_size
 
     def read(self, count: int, at: int) -> bytes:
+        try:
+            return self._read(count, at)
+        except OSError as exc:
+            if exc.errno != errno.EIO:
+                raise
+        return self._read_singly(count, at)
+
+    def _read_singly(self, count: int, at: int) -> bytes:
+        """Read around the page cache: it gives back nothing of a page, of 4 KiB to MiBs, that has one bad sector."""
+        end, parts = min(at + count, self.size()), list[bytes]()
+        while at < end:
+            block = at - at % MEDIUM_BYTES
+            stop = min(end, block + MEDIUM_BYTES)
+            data = self.read_hot(stop - at, at)
+            parts.append(self.read_medium(block)[at - block : stop - block] if data is None else data)
+            at = stop
+        return b"".join(parts)
+
+    def _read(self, count: int, at: int) -> bytes:
         data = os.pread(self._fd, count, at)
         if len(data) == count or not data:
             return data
@@ -267,7 +286,7 @@ class RealFile:
             if exc.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that reads no other way
                 raise
         self.advise(at, MEDIUM_BYTES, os.POSIX_FADV_DONTNEED)
-        return self.read(MEDIUM_BYTES, at)
+        return self._read(MEDIUM_BYTES, at)
 
     def device(self) -> int:
         return os.fstat(self._fd).st_dev

@@ -108,7 +108,9 @@ class LayeredFile:
             self._below.advise(at, count, advice)
 
     def read_medium(self, at: int) -> bytes:
-        return self.read(PAGE, at) if self._below is None else self._below.read_medium(at)
+        if self._below is None or at // PAGE in self._pages:
+            return self.read(PAGE, at)
+        return self._below.read_medium(at)[: max(0, self._kept - at)]
 
     def device(self) -> int:
         return 0 if self._below is None else self._below.device()

@@ -54,7 +54,7 @@ class ZeroingFile:
     def _blocks(self, at: int, end: int) -> Iterator[bytes]:
         """Yield the bytes of a range block by block, zeros for one that cannot be read once that is sure.
 
-        In their order: the page cache has those before the first bad one, and each bad one is read as seldom as can be.
+        What the page cache has not comes from the medium, so that a bad block is read as seldom as can be, by itself.
         """
         while at < end:
             block = at // BLOCK
@@ -63,15 +63,19 @@ class ZeroingFile:
             at = stop
 
     def _block(self, start: int, end: int) -> bytes:
+        data = self.below.read_hot(end - start, start)
+        if data is not None:
+            return data
+        block = start // BLOCK
         try:
-            return self.below.read(end - start, start)
+            found: bytes | None = self.below.read_medium(block * BLOCK)
         except OSError as exc:
             only_unreadable(exc)
-            data = self._disk.read_again(self.below, start, end, exc)
-        if data is None:
-            self._disk.note(self._path, start // BLOCK)
+            found = self._disk.read_again(self.below, block, exc)
+        if found is None:
+            self._disk.note(self._path, block)
             return bytes(end - start)
-        return data
+        return found[start - block * BLOCK : end - block * BLOCK]
 
     def read_hot(self, count: int, at: int) -> bytes | None:
         return self.below.read_hot(count, at)
@@ -217,22 +221,22 @@ class ZeroingDisk:
         if left:
             self.blocks[path] = left
 
-    def read_again(self, file: DiskFile, start: int, end: int, error: OSError) -> bytes | None:
-        """Return the bytes of a block that could not be read, None when it is sure that they cannot.
+    def read_again(self, file: DiskFile, block: int, error: OSError) -> bytes | None:
+        """Return a block that could not be read, None when it is sure that it cannot.
 
         Raises `error` where the disk gives back nothing at all.
         """
         for _ in range(0 if self._sure else TRIES - 2):
             time.sleep(PAUSE_S)
             try:
-                return file.read(end - start, start)
+                return file.read_medium(block * BLOCK)
             except OSError as exc:
                 only_unreadable(exc)
         time.sleep(0 if self._sure else PAUSE_S)
-        if not self._gives(file, start):
+        if not self._gives(file, block * BLOCK):
             raise error
         try:
-            return file.read(end - start, start)  # not before: the disk may have been away up to now
+            return file.read_medium(block * BLOCK)  # not before: the disk may have been away up to now
         except OSError as exc:
             only_unreadable(exc)
         self._sure = True

@@ -43,6 +43,7 @@ class SlowFile:
         self.size, self.read, self.read_hot, self.resize = file.size, file.read, file.read_hot, file.resize
         self.fill_hot, self.allocate, self.punch = file.fill_hot, file.allocate, file.punch
         self.next_data, self.advise = file.next_data, file.advise
+        self.read_medium, self.device = file.read_medium, file.device
 
     def write(self, pieces: Sequence[bytes], at: int) -> None:
         self._file.write(pieces, at)

@@ -2,7 +2,7 @@
 
 Log entries: b"W" u64 offset u32 length bytes, b"S" for a flush, b"M" u32 length bytes for what is written to MOUNT/mark
 (little-endian). `fail flush N` or `fail write N` written there makes the N-th one from then on fail with EIO, once:
-b"F" in the log, and nothing of it happens.
+b"F" in the log, and nothing of it happens. `bad START END` makes every read of these bytes fail with EIO from then on.
 """
 
 import errno
@@ -24,6 +24,7 @@ class RecordedDisk(mfusepy.Operations):  # type: ignore[misc]
         self._log = open(log, "wb", buffering=1 << 20)  # noqa: SIM115 - lives as long as the mount
         self._guard = threading.Lock()
         self._failing, self._left = "", 0
+        self._bad: list[tuple[int, int]] = []
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         if path == "/":
@@ -40,6 +41,8 @@ class RecordedDisk(mfusepy.Operations):  # type: ignore[misc]
         return 1
 
     def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+        if any(start < offset + size and offset < end for start, end in self._bad):
+            raise mfusepy.FuseOSError(errno.EIO)
         return os.pread(self._fd, size, offset)
 
     def _fail(self, kind: str) -> None:
@@ -54,6 +57,9 @@ class RecordedDisk(mfusepy.Operations):  # type: ignore[misc]
             if path == "/mark" and data.startswith(b"fail"):
                 _, self._failing, left = data.decode().split()
                 self._left = int(left)
+            elif path == "/mark" and data.startswith(b"bad"):
+                _, start, end = data.split()
+                self._bad.append((int(start), int(end)))
             elif path == "/mark":
                 self._log.write(b"M" + struct.pack("<I", len(data)) + data)
                 self._log.flush()
@@ -78,4 +84,5 @@ class RecordedDisk(mfusepy.Operations):  # type: ignore[misc]
 
 
 if __name__ == "__main__":
-    mfusepy.FUSE(RecordedDisk(sys.argv[2], sys.argv[3]), sys.argv[1], foreground=True, nothreads=True)
+    operations = RecordedDisk(sys.argv[2], sys.argv[3])
+    mfusepy.FUSE(operations, sys.argv[1], foreground=True, nothreads=True, direct_io=True)  # each read comes here

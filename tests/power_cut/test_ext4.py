@@ -19,6 +19,7 @@ import trio
 from storage_driver.config import StoreConfig
 from storage_driver.errors import StorageError
 from storage_driver.files.disk import RealDisk
+from storage_driver.files.unreadable import ZeroingDisk
 from storage_driver.index.index_file import IndexSize
 from storage_driver.reader import read_record
 from storage_driver.record import Message, MessageQueue, decode_record, encode_host
@@ -98,6 +99,31 @@ def recorded_ext4(work: Path) -> Iterator[Path]:
             recorder.kill()
             recorder.wait()
             subprocess.run(["fusermount3", "-uz", str(fuse)], check=False, capture_output=True, timeout=120)
+
+
+@pytest.mark.parametrize("step", [1, 64])
+def test_one_bad_sector_costs_its_own_block_alone(tmp_path: Path, step: int) -> None:
+    """The page cache gives back nothing of a page of 16 KiB or more that has one, and reads ahead make such pages."""
+    with recorded_ext4(tmp_path) as mount:
+        content, path = random.Random(7).randbytes(256 << 10), mount / "file"
+        path.write_bytes(content)
+        file = RealDisk().open(path)
+        file.sync()
+        at = (tmp_path / "disk.img").read_bytes().find(content[20 << 12 : 21 << 12])
+        (tmp_path / "fuse" / "mark").write_bytes(b"bad %d %d" % (at + 1024, at + 1536))
+        file.advise(0, 0, os.POSIX_FADV_DONTNEED)
+        zeroing, given = ZeroingDisk(RealDisk(), mount), bytearray()
+        for block in range(0, 64, step):
+            given += zeroing.open(path).read(step << 12, block << 12)
+            if block // step == 20 // step:
+                with pytest.raises(OSError, match="Input/output error"):
+                    file.read(step << 12, block << 12)
+            else:
+                assert file.read(step << 12, block << 12) == content[block << 12 : (block + step) << 12]
+        assert file.read(20 << 12, 0) + bytes(4096) + file.read(1 << 20, 21 << 12) == given
+        assert given == content[: 20 << 12] + bytes(4096) + content[21 << 12 :]
+        assert (zeroing.is_unreadable(file, 0, 1 << 20), zeroing.is_unreadable(file, 0, 20 << 12)) == (True, False)
+        del file
 
 
 async def workload(mount: Path, mark: int) -> None:
