@@ -7,7 +7,7 @@ from struct import Struct
 from typing import Final
 
 from storage_driver.files.disk import DiskFile
-from storage_driver.files.unreadable import unreadable_in
+from storage_driver.files.unreadable import BLOCK, unreadable_in
 
 HEADER: Final = Struct(">qqqqii")  # slots follow it
 _SLOT: Final = Struct(">i")
@@ -65,7 +65,16 @@ class HashSlots:
     def write(self) -> None:
         """Write what changed. Raises OSError."""
         for slot, number in self._known.items():
+            self._forget_unreadable(HEADER.size + 4 * slot)
             self._file.write([_SLOT.pack(number)], HEADER.size + 4 * slot)
+
+
+    def _forget_unreadable(self, at: int) -> None:
+        """Have the slots of a block that the disk does not give back be unknown, not empty as zeros say."""
+        first, end = HEADER.size, HEADER.size + 4 * self._total
+        for low, high in unreadable_in(self._file, at, at + 4):
+            start, stop = max(first, low - low % BLOCK), min(end, -(-high // BLOCK) * BLOCK)
+            self._file.write([b"\xff" * (stop - start)], start)
 
 
 class KeptSlots(HashSlots):

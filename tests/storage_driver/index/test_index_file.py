@@ -200,5 +200,25 @@ def test_a_key_is_found_and_more_are_added_where_a_block_of_the_file_cannot_be_r
     assert again.find("T#k1599", 9, 0, 1 << 60) == [1599]
 
 
+def test_keys_beside_one_that_is_put_into_a_block_that_cannot_be_read_are_still_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the slot is written into would be zeros else: no keys."""
+    monkeypatch.setattr(unreadable, "PAUSE_S", 0.0)
+    bad, size = BadDisk(), IndexSize(60_000, 4000)  # so many slots that each is written by itself
+    index = Index(ZeroingDisk(bad, tmp_path), tmp_path, size)
+    index.add(IndexKeys.of([(key_hash(f"T#k{i}"), i, T0 + i) for i in range(900)]), T0)
+    index.sync()
+    (path,) = (tmp_path / "index").iterdir()
+    block = (HEADER.size + 4 * (key_hash("T#k900") % size.slots)) // 4096
+    bad.bad[f"index/{path.name}"] = [(4096 * block, 4096 * (block + 1))]
+    again = Index(ZeroingDisk(bad, tmp_path), tmp_path, size)
+    again.load(tmp_path / "aside")
+    for number in range(900, 1000, 20):
+        again.add(IndexKeys.of([(key_hash(f"T#k{i}"), i, T0 + i) for i in range(number, number + 20)]), T0)
+    assert not any(bad.bad.values())
+    assert [i for i in range(1000) if again.find(f"T#k{i}", 9, 0, 1 << 60) != [i]] == []
+
+
 def _touches(at: int, count: int, block: int) -> bool:
     return at < 4096 * (block + 1) and 4096 * block < at + count
