@@ -1,12 +1,15 @@
 """A consistent copy of a store, also of a running one, and its restore. Functions for the command line; they block."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from storage_driver.errors import StoreRefused
+from storage_driver.consensus.vote_file import VoteFile
+from storage_driver.errors import StoreRefused, VoteFileDamaged
 from storage_driver.files.disk import Disk, DiskFile, RealDisk, data_pieces
 from storage_driver.files.linkless_disk import LinklessDisk
+from storage_driver.files.unreadable import ZeroingDisk
 from storage_driver.log.scan import Bad, Blank, next_good, walk
 from storage_driver.log.segment import Segment
 from storage_driver.named_tuple import NamedTuple
@@ -23,22 +26,24 @@ class BackupFacts(NamedTuple):
     end: int
     segments: int
     bytes: int
+    unreadable: Sequence[str] = ()  # what the disk did not give back: zeros in the copy, which its first start tells
 
 
 def backup(store: Path, target: Path, *, progress: Progress = lambda done, total: None) -> BackupFacts:
     """Copy a store to an empty folder: tables, then the log up to the last whole record; queues come with recovery.
 
     The tables are copied first, so that no offset in them is behind the log that was copied. A segment that is
-    deleted meanwhile is left out with all before it. No link among the tables is followed, and none in the target.
-    Raises StoreRefused, OSError.
+    deleted meanwhile is left out with all before it. No link among the tables is followed, and none in the target. Of
+    bad sectors zeros are copied. Raises StoreRefused, OSError.
     """
     disk, copy = RealDisk(), LinklessDisk(target)
+    log, tables = ZeroingDisk(disk, store), ZeroingDisk(LinklessDisk(store), store)
     if disk.list(target):
         raise StoreRefused(f"{target} is not empty: a backup needs an empty folder")
     if not disk.list(store / "commitlog") and not disk.exists(store / "rocketbox"):
         raise StoreRefused(f"{store} does not contain a store")
     for folder in ("config", "rocketbox"):
-        _copy_tables(LinklessDisk(store), store / folder, copy, target / folder)
+        _copy_tables(tables, store / folder, copy, target / folder)
     disk.remove(target / "rocketbox" / "position")  # the copy has no queues yet
     disk.remove(target / "rocketbox" / "first")  # and may begin later than the tables say
     names = [facts for facts in disk.list(store / "commitlog") if facts.name.isdecimal() and facts.size]
@@ -47,7 +52,7 @@ def backup(store: Path, target: Path, *, progress: Progress = lambda done, total
     copy.make_folder(target / "commitlog")
     for facts in names:
         try:
-            source = disk.open(store / "commitlog" / facts.name, read_only=True)
+            source = log.open(store / "commitlog" / facts.name, read_only=True)
         except FileNotFoundError:
             for name in copied:  # retention went past us
                 disk.remove(target / "commitlog" / name)
@@ -58,7 +63,8 @@ def backup(store: Path, target: Path, *, progress: Progress = lambda done, total
         done += facts.size
         progress(done, total)
     first = int(copied[0]) if copied else 0
-    found = BackupFacts(first, end, len(copied), sum(f.size for f in names if f.name in copied))
+    unreadable = [*tables.told(), *log.told()]
+    found = BackupFacts(first, end, len(copied), sum(f.size for f in names if f.name in copied), unreadable)
     manifest = copy.open(target / MANIFEST, create=True)
     manifest.write([json.dumps({"layout": LAYOUT, **found._asdict()}).encode()], 0)
     disk.sync_all(target)
@@ -101,6 +107,14 @@ def _damage_end(segment: Segment, at: int) -> int:
     return segment.end if at < segment.end and next_good(segment, at + 1) is not None else at
 
 
+def _forget_votes(disk: Disk, path: Path) -> None:
+    """Have a member of a group count as one with a new disk: it has voted and acknowledged since. Raises OSError."""
+    vote = VoteFile(disk, path)
+    if disk.exists(path):
+        with suppress(VoteFileDamaged):  # the start refuses it, and says what to do
+            vote.save(vote.load()._replace(filling=True))
+
+
 def restore(source: Path, store: Path, *, progress: Progress = lambda done, total: None) -> BackupFacts:
     """Copy a backup to where a store shall be; the first opening rebuilds queues. Raises StoreRefused, OSError.
 
@@ -125,6 +139,7 @@ def restore(source: Path, store: Path, *, progress: Progress = lambda done, tota
         raise StoreRefused(f"{store} already holds a log: restore into an empty folder")
     for folder in ("config", "rocketbox"):
         _copy_tables(disk, source / folder, own, store / folder)
+    _forget_votes(own, store / "rocketbox" / "vote")
     own.make_folder(store / "commitlog")
     done = 0
     for segment in found:

@@ -3,6 +3,7 @@
 Both block and are called one at a time in a thread.
 """
 
+import logging
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,8 +15,11 @@ from storage_driver.consensus.vote_file import VoteFile
 from storage_driver.errors import StateDamaged
 from storage_driver.files.disk import Disk
 from storage_driver.files.state_file import StateFile, parse_state
+from storage_driver.files.unreadable import ZeroingDisk
 
+log = logging.getLogger("appliance.group")
 FIRST_TERM: Final = 1  # of what a box had appended before it became a member
+UNREADABLE: Final = "it votes again once it has all that its leader has; see D104 of `rocketbox doctor`"
 STEP: Final = "remove this member, let it join under a new id"
 
 
@@ -23,7 +27,7 @@ class MemberFiles:
     """The files of one member."""
 
     def __init__(self, disk: Disk, root: Path) -> None:
-        self._disk = disk
+        self._disk = disk = ZeroingDisk(disk, root)
         self._vote = VoteFile(disk, root / "rocketbox" / "vote")
         self._table = StateFile(disk, root / "rocketbox" / "terms.json")
 
@@ -45,7 +49,10 @@ class MemberFiles:
             saved = TermTable((Row(FIRST_TERM, first),) if had else (), (MembersAt(-1, members),))
             self.save_table(saved)
             return hard, saved
-        return self._vote.load(), saved
+        hard = self._vote.load(max((row.term for row in saved.rows), default=0))
+        if self._vote.doubt is not None:
+            log.error("event=votes_unreadable reason=%r next_step=%r", self._vote.doubt, UNREADABLE)
+        return hard, saved
 
     def _load_table(self) -> TermTable | None:
         """Return the table; that of the `.bak` would be of another log."""

@@ -18,6 +18,7 @@ from storage_driver.consensus.vote_file import VoteFile
 from storage_driver.errors import StateDamaged, StoreRefused, VoteFileDamaged
 from storage_driver.files.disk import Disk, RealDisk
 from storage_driver.files.state_file import StateFile
+from storage_driver.files.unreadable import ZeroingDisk
 from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance.group")
@@ -84,7 +85,7 @@ class CopyReplacing:
 
     def _give_up(self, found: Mapping[str, Any]) -> Replacement:
         wanted = Replacement(found["kept_in"], Members(*(tuple(map(str, names)) for names in found["members"])))
-        vote = VoteFile(self._disk, self._root / "rocketbox" / "vote")
+        vote = VoteFile(ZeroingDisk(self._disk, self._root), self._root / "rocketbox" / "vote")
         vote.save(vote.load()._replace(filling=True))
         if wanted.kept_in:
             self._move(self._root / wanted.kept_in)

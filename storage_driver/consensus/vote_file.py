@@ -17,6 +17,7 @@ from zlib import crc32
 from storage_driver.consensus.hard_state import HardState
 from storage_driver.errors import VoteFileDamaged
 from storage_driver.files.disk import Disk, DiskFile
+from storage_driver.files.unreadable import unreadable_in
 
 MAGIC, MAGIC_FILLING = b"RBXVOTE1", b"RBXVOTE0"
 SLOT = struct.Struct(">8sQQ16sQQ")
@@ -57,6 +58,7 @@ class VoteFile:
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path = path
+        self.doubt: str | None = None  # why the votes that were loaded may not be the last ones
         self._disk = disk
         self._file: DiskFile | None = None
         self._sequence = 0
@@ -65,24 +67,39 @@ class VoteFile:
         """Make the file of a new member. Raises FileExistsError: a vote is never forgotten; OSError."""
         if self._disk.exists(self.path):
             raise FileExistsError(f"{self.path} exists: this member has voted before")
+        self._replace(state, 0)
+
+    def _replace(self, state: HardState, sequence: int) -> None:
         temporary = self.path.with_name(self.path.name + ".tmp")
         self._disk.remove(temporary)
         file = self._disk.open(temporary, create=True)
-        second = encode_slot(2, state).ljust(BLOCK_BYTES, b"\0")
-        file.write([encode_slot(1, state).ljust(BLOCK_BYTES, b"\0"), second], 0)
+        slots = [encode_slot(sequence + more, state).ljust(BLOCK_BYTES, b"\0") for more in (1, 2)]
+        file.write(slots, 0)
         file.sync()
         self._disk.rename(temporary, self.path)
         self._disk.sync_folder(self.path.parent)
-        self._file, self._sequence = file, 2
+        self._file, self._sequence = file, sequence + 2
 
-    def load(self) -> HardState:
-        """Read the newest intact slot. Raises VoteFileDamaged when there is none, or no file; OSError."""
+    def load(self, least_term: int = 0) -> HardState:
+        """Read the newest intact slot. Raises VoteFileDamaged when there is none, or no file; OSError.
+
+        A slot that is not intact, or that the disk does not give back, may be the newer one: a power cut tears none,
+        it is within one sector. Then the member counts as one whose disk was replaced, in the last term that it knows
+        of, `least_term` if that is higher: it votes as such a member does. The file gets other blocks.
+        """
         if not self._disk.exists(self.path):
             raise VoteFileDamaged(str(self.path), "the file is missing")
         file = self._disk.open(self.path)
-        found = newest(file.read(SLOT_BYTES, at) for at in (0, BLOCK_BYTES))
-        if found is None:
+        slots = [file.read(SLOT_BYTES, at) for at in (0, BLOCK_BYTES)]
+        found, unreadable = newest(slots), unreadable_in(file, 0, 2 * BLOCK_BYTES)
+        if found is None and not unreadable:
             raise VoteFileDamaged(str(self.path), "neither slot is intact")
+        if found is None or None in map(decode_slot, slots):
+            sequence, before = found or (0, HardState())
+            state = before._replace(term=max(before.term, least_term), voted_for="", filling=True)
+            self.doubt = f"{self.path}: {'the disk does not give back a slot' if unreadable else 'a slot is damaged'}"
+            self._replace(state, sequence + 1)
+            return state
         self._file = file
         self._sequence, state = found
         return state

@@ -8,9 +8,14 @@ import pytest
 
 from storage_driver.backup import MANIFEST, backup, restore
 from storage_driver.config import StoreConfig
+from storage_driver.consensus.hard_state import HardState
+from storage_driver.consensus.vote_file import VoteFile
 from storage_driver.errors import StoreRefused
+from storage_driver.files import unreadable
+from storage_driver.files.disk import RealDisk
 from storage_driver.record import Message, MessageQueue, decode_record, encode_host
 from storage_driver.store import MessageStore, open_store
+from tests.bad_disk import BadDisk
 from tests.costs import peak
 
 HOST = encode_host("127.0.0.1", 10911)
@@ -75,6 +80,36 @@ async def test_a_backup_of_a_running_store_is_consistent_and_restores(root: Path
             restore(*bad)
     with pytest.raises(StoreRefused, match="not empty"):
         backup(root, copy)
+
+
+async def test_a_backup_has_all_that_the_disk_gives_back_and_names_the_rest(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unreadable, "PAUSE_S", 0.0)
+    disk = BadDisk()
+    async with open_store(config(root), now_ms=lambda: 5) as store:
+        placed = await fill(store, range(200))
+        bad = placed[50] // 4096 * 4096
+        disk.bad[f"commitlog/{0:020d}"] = [(bad, bad + 1)]
+        monkeypatch.setattr("storage_driver.backup.RealDisk", lambda: disk)
+        facts = backup(root, tmp_path / "copy")
+    assert len(facts.unreadable) == 1
+    restore(tmp_path / "copy", tmp_path / "again")
+    async with open_store(config(tmp_path / "again"), now_ms=lambda: 5) as store:
+        assert store.verdict.verdict in ("lost", "salvaged")
+    sizes = zip(placed, [*placed[1:], placed[-1] + 2000], strict=True)
+    lost = [number for number, (at, end) in enumerate(sizes) if at < bad + 4096 and end > bad]
+    assert await numbers_in(tmp_path / "again") == [number for number in range(200) if number not in lost]
+
+
+async def test_a_member_that_is_restored_counts_as_one_with_a_new_disk(root: Path, tmp_path: Path) -> None:
+    """It has voted and acknowledged since, and knows nothing of it."""
+    async with open_store(config(root), now_ms=lambda: 5) as store:
+        await fill(store, range(20))
+    VoteFile(RealDisk(), root / "rocketbox/vote").create(HardState(4, "a"))
+    backup(root, tmp_path / "copy")
+    restore(tmp_path / "copy", tmp_path / "again")
+    assert VoteFile(RealDisk(), tmp_path / "again/rocketbox/vote").load() == HardState(4, "a", filling=True)
 
 
 async def test_the_original_is_left_alone_and_what_is_not_to_be_copied_is_not(root: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Copy; return 0, or 2 when it could not."""
+    """Copy; return 0, 1 when the disk did not give back all, 2 when it could not."""
     try:
         facts = backup(data_folder(arguments) / "store", arguments.to, progress=show_progress)
     except (StorageError, OSError) as exc:
@@ -26,4 +26,6 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     kept = f"log {facts.first} to {facts.end} in {facts.segments} files"
     print(f"{arguments.to}: {kept}; `rocketbox restore {arguments.to} --data DIR` restores it")
-    return 0
+    for text in facts.unreadable:
+        print(f"rocketbox: backup: not in the copy: {text}", file=sys.stderr)
+    return 1 if facts.unreadable else 0

@@ -6,8 +6,11 @@ import pytest
 from storage_driver.consensus.hard_state import HardState
 from storage_driver.consensus.vote_file import BLOCK_BYTES, SLOT_BYTES, VoteFile, decode_slot, encode_slot, newest
 from storage_driver.errors import VoteFileDamaged
+from storage_driver.files import unreadable
 from storage_driver.files.disk import RealDisk
+from storage_driver.files.unreadable import ZeroingDisk
 from storage_driver.testing import MemoryDisk
+from tests.bad_disk import BadDisk
 
 STATES = [
     HardState(),
@@ -62,15 +65,54 @@ def test_what_was_saved_last_is_loaded(tmp_path: Path) -> None:
         VoteFile(RealDisk(), path).create(HardState())
 
 
-def test_one_bad_slot_leaves_the_other_and_two_refuse(tmp_path: Path) -> None:
+@pytest.mark.parametrize("harm", ["damaged", "unreadable"])
+@pytest.mark.parametrize("slot", [0, 1])
+def test_with_one_slot_a_member_votes_as_one_with_a_new_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slot: int, harm: str
+) -> None:
+    """It may be the newer one, in which it voted: the older one's term is over, and its vote counts no more."""
+    monkeypatch.setattr(unreadable, "PAUSE_S", 0.0)
+    path, disk = tmp_path / "rocketbox/vote", BadDisk()
+    path.parent.mkdir()
+    file = VoteFile(disk, path)
+    file.create(HardState())
+    file.save(HardState(4, "a"))
+    file.save(HardState(5, "b"))
+    if harm == "unreadable":
+        disk.bad["rocketbox/vote"] = [(slot * BLOCK_BYTES, slot * BLOCK_BYTES + 1)]
+    else:
+        with path.open("r+b") as opened:
+            opened.seek(slot * BLOCK_BYTES)
+            opened.write(bytes(SLOT_BYTES))
+    inode = path.stat().st_ino
+    file = VoteFile(ZeroingDisk(disk, tmp_path), path)
+    known = file.load(3)
+    assert known in (HardState(4, "", filling=True), HardState(5, "", filling=True))
+    assert file.doubt is not None
+    assert path.stat().st_ino != inode
+    disk.bad.clear()
+    again = VoteFile(disk, path)
+    assert (again.load(), again.doubt) == (known, None)
+    again.save(HardState(8, "a"))
+    assert VoteFile(disk, path).load() == HardState(8, "a")
+
+
+def test_without_any_slot_the_terms_of_the_log_are_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unreadable, "PAUSE_S", 0.0)
+    path, disk = tmp_path / "rocketbox/vote", BadDisk()
+    path.parent.mkdir()
+    (tmp_path / "abort").write_bytes(b"readable")
+    VoteFile(disk, path).create(HardState(9, "a"))
+    disk.bad["rocketbox/vote"] = [(0, 2 * BLOCK_BYTES)]
+    assert VoteFile(ZeroingDisk(disk, tmp_path), path).load(7) == HardState(7, "", filling=True)
+
+
+def test_two_bad_slots_refuse(tmp_path: Path) -> None:
     path = tmp_path / "vote"
     file = VoteFile(RealDisk(), path)
     file.create(HardState())
     file.save(HardState(4, "a"))
     file.save(HardState(5, "b"))
-    raw = path.read_bytes()
-    path.write_bytes(raw[:BLOCK_BYTES] + bytes(BLOCK_BYTES))
-    assert VoteFile(RealDisk(), path).load() == HardState(4, "a")
     path.write_bytes(bytes(2 * BLOCK_BYTES))
     with pytest.raises(VoteFileDamaged, match="under a new id"):
         VoteFile(RealDisk(), path).load()
