@@ -20,6 +20,7 @@ from appliance.health.condition_rules import StoreSeen, store_conditions
 from appliance.health.conditions import Condition
 from appliance.health.health import DiskUsage, HealthBoard, Release, Source, Split, all_told
 from provisioning.slots import SlotError, Slots
+from storage_driver.files.unreadable import read_around
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
 from watchdog.feed import Feeder, WatchdogConfig, Wiring, uptime_s
@@ -128,13 +129,11 @@ class Supervision(NamedTuple):
         """Return where the uplink keeps its ledger: a copy in memory when the disk takes no writes. Blocks."""
         if self.read_only is None:
             return root
-        import shutil  # with two compressors; few disks take no writes
-
         copied = self.runtime / "uplink" / LEDGER_FOLDER
         copied.mkdir(parents=True, exist_ok=True)
         for name in LEDGER_FILES:
             if (root / LEDGER_FOLDER / name).exists():
-                shutil.copyfile(root / LEDGER_FOLDER / name, copied / name)
+                (copied / name).write_bytes(read_around(root / LEDGER_FOLDER / name)[0])
         return copied.parent
 
     async def keep_extending(self, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:

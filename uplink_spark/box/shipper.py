@@ -38,6 +38,10 @@ MOVES_AT_ONCE = 3  # from gateway to gateway
 MOVED_FAILURES = 3  # of a gateway that can be reached
 FAREWELL_S = 5
 LEDGER, LEDGER_S = "ledger", 10
+DAMAGED = "ledger_damaged"  # until the next start
+BEGUN_ANEW = (
+    ": the gateway tells what it has; a pause, the bytes of this month and losses that were told have to be told again"
+)
 OVER = ("identity", "retired", "version", "protocol")  # alarms that a receipt ends
 ENDS_CONNECTION = (OSError, ConnectFailed, ProtocolError, GatewayRefused, LinkClosed, trio.BrokenResourceError)
 
@@ -103,9 +107,9 @@ class Shipper:
             else:
                 self.state.lift([LEDGER])
                 break
-        for damage in (self.state.ledger.damage, self.state.ledger.gaps.log.damage):
+        for damage, effect in ((self.state.ledger.damage, BEGUN_ANEW), (self.state.ledger.gaps.log.damage, "")):
             if damage is not None:
-                log.error("uplink ledger damaged reason=%s", damage)
+                self.state.alarm(DAMAGED, f"its state in rocketbox/ was damaged: {damage}{effect}")
 
     async def _ship(self) -> None:
         while True:

@@ -79,6 +79,19 @@ async def test_a_ledger_that_cannot_be_opened_is_an_alarm_and_keeps_everything_u
 
 
 @pytest.mark.slow
+async def test_a_ledger_that_was_damaged_is_an_alarm_until_the_next_start(tmp_path: Path) -> None:
+    folder = tmp_path / "store/rocketbox"
+    folder.mkdir(parents=True)
+    (folder / "uplink.cbor").write_bytes(bytes(4096))
+    async with gateway(tmp_path / "landing") as port:
+        for told in (True, False):
+            async with box(tmp_path / "store", port) as (store, uplink):
+                await fill(store, 10)
+                await until(shipped(store, uplink))
+                assert ("a pause" in uplink.shipper.state.alarms.get("ledger_damaged", "")) == told
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["uplink.cbor", "gaps.log"])
 async def test_a_ledger_that_no_memory_holds_ends_no_box(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
