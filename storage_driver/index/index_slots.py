@@ -68,7 +68,6 @@ class HashSlots:
             self._forget_unreadable(HEADER.size + 4 * slot)
             self._file.write([_SLOT.pack(number)], HEADER.size + 4 * slot)
 
-
     def _forget_unreadable(self, at: int) -> None:
         """Have the slots of a block that the disk does not give back be unknown, not empty as zeros say."""
         first, end = HEADER.size, HEADER.size + 4 * self._total

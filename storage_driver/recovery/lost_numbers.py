@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import takewhile
 
+from storage_driver.log.scan import Bad
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, QueueFiles
 from storage_driver.record import SMALLEST_RECORD, DispatchEntry, MessageQueue
 
@@ -15,6 +16,7 @@ class LostNumbers:
     def __init__(self, files: QueueFiles) -> None:
         self.ranges: list[tuple[int, int]] = []
         self.counts: dict[MessageQueue, int] = {}
+        self.unread: list[tuple[Bad, int]] = []  # what a rebuild could not read, and where it ends: no entry has it
         self._files = files
 
     def has(self, log_offset: int) -> bool:

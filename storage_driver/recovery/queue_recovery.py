@@ -50,7 +50,6 @@ class QueueRecovery:
         self.queues: dict[MessageQueue, ConsumeQueue] = {}
         self.rebuilt = 0
         self.damaged_bytes = 0  # of the log, found by the scan so far
-        self.unread: list[tuple[Bad, int]] = []  # what a rebuild could not read, and where it ends: no entry has it
         self.noted, self._ends = NotedQueues(), QueueEnds(disk, files, segments)
         self.files = RecoveredFiles(disk, root, files)
         self._fresh: set[MessageQueue] = set()  # queues whose first scanned record has not been seen
@@ -319,7 +318,7 @@ class QueueRecovery:
 
     def _note_unread(self, segment: Segment, bad: Bad, stop: int) -> None:
         if why_unreadable(segment, bad.log_offset, stop) is not None:
-            self.unread.append((bad, stop))
+            self.lost.unread.append((bad, stop))
 
     def _rebuild_next(self, key: MessageQueue, item: DispatchEntry, waiting: set[MessageQueue]) -> None:
         self._settle_rebuilt(key, item.queue_offset, waiting)

@@ -123,17 +123,17 @@ class Recovery:
         """Complete losses and verdict, and make durable what was written."""
         verdict, misnumbered = self.verdict, self._losing.misnumbered(queues.odd.wrong)
         verdict.reasons += misnumbered
-        self._tell_unread(queues)
+        self._tell_unread()
         verdict.lost = self._losing.finish()
         verdict.queues_rebuilt, verdict.queues_cut = queues.rebuilt, queues.files.cut
         self._sync(queues)
         verdict.judge(salvaged=bool(misnumbered))
 
-    def _tell_unread(self, queues: QueueRecovery) -> None:
+    def _tell_unread(self) -> None:
         """List what a rebuild of queues could not read below the scan: its messages have no entries any more."""
-        end = self.verdict.end
-        for bad, stop in [(bad, min(stop, end)) for bad, stop in queues.unread if bad.log_offset < end]:
-            self._losing.unreadable(bad.log_offset, stop, f"bytes {bad.log_offset} to {stop}: {bad.reason}", bad.lost)
+        losing, end = self._losing, self.verdict.end
+        for bad, stop in [(bad, min(stop, end)) for bad, stop in losing.numbers.unread if bad.log_offset < end]:
+            losing.unreadable(bad.log_offset, stop, f"bytes {bad.log_offset} to {stop}: {bad.reason}", bad.lost)
 
     def _sync(self, queues: QueueRecovery) -> None:
         if queues.files.touched > SYNC_SINGLY:
