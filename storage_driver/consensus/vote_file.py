@@ -18,6 +18,7 @@ from storage_driver.consensus.hard_state import HardState
 from storage_driver.errors import VoteFileDamaged
 from storage_driver.files.disk import Disk, DiskFile
 from storage_driver.files.unreadable import unreadable_in
+from storage_driver.files.whole_file import put_whole
 
 MAGIC, MAGIC_FILLING = b"RBXVOTE1", b"RBXVOTE0"
 SLOT = struct.Struct(">8sQQ16sQQ")
@@ -70,15 +71,8 @@ class VoteFile:
         self._replace(state, 0)
 
     def _replace(self, state: HardState, sequence: int) -> None:
-        temporary = self.path.with_name(self.path.name + ".tmp")
-        self._disk.remove(temporary)
-        file = self._disk.open(temporary, create=True)
         slots = [encode_slot(sequence + more, state).ljust(BLOCK_BYTES, b"\0") for more in (1, 2)]
-        file.write(slots, 0)
-        file.sync()
-        self._disk.rename(temporary, self.path)
-        self._disk.sync_folder(self.path.parent)
-        self._file, self._sequence = file, sequence + 2
+        self._file, self._sequence = put_whole(self._disk, self.path, slots), sequence + 2
 
     def load(self, least_term: int = 0) -> HardState:
         """Read the newest intact slot. Raises VoteFileDamaged when there is none, or no file; OSError.

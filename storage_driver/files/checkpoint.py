@@ -7,6 +7,7 @@ from zlib import crc32
 
 from storage_driver.files.disk import Disk, DiskFile
 from storage_driver.files.unreadable import only_unreadable, unreadable_in
+from storage_driver.files.whole_file import put_whole
 from storage_driver.named_tuple import NamedTuple
 
 _POSITION = Struct(">8sqqqqq16sI")
@@ -77,19 +78,8 @@ class SlotFile:
             self._file.sync()
         except OSError as exc:
             only_unreadable(exc)
-            self._replace(slot, at)
-
-    def _replace(self, slot: bytes, at: int) -> None:
-        """Put a new file in place, on other blocks of the disk. Raises OSError."""
-        temporary = self._path.with_name(self._path.name + ".tmp")
-        self._file = None
-        self._disk.remove(temporary)
-        file = self._disk.open(temporary, create=True)
-        file.write([slot.rjust(at + len(slot), b"\0").ljust(8192, b"\0")], 0)
-        file.sync()
-        self._disk.rename(temporary, self._path)
-        self._disk.sync_folder(self._path.parent)
-        self._file = file
+            self._file = None  # another one gets other blocks of the disk
+            self._file = put_whole(self._disk, self._path, [bytes(at), slot.ljust(8192 - at, b"\0")])
 
 
 class PositionFile(SlotFile):

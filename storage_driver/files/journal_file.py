@@ -14,6 +14,7 @@ from struct import Struct
 from zlib import crc32
 
 from storage_driver.files.disk import Disk, DiskFile
+from storage_driver.files.whole_file import put_whole
 from storage_driver.named_tuple import NamedTuple
 
 MAGIC = b"RBJ1"
@@ -85,7 +86,7 @@ class JournalFile:
     def __init__(self, disk: Disk, path: Path) -> None:
         self.path, self.size, self.replaced_size = path, 0, 0  # bytes of frames: all, those of the last `replace`
         self.failure: OSError | None = None  # of the last write
-        self._disk, self._temporary = disk, path.with_name(path.name + ".tmp")
+        self._disk = disk
         self._file: DiskFile | None = None
         self._sequence = self._zeroed = 0
 
@@ -130,13 +131,8 @@ class JournalFile:
     def _replace(self, payloads: Sequence[bytes]) -> None:
         self._file = None
         self._disk.make_folder(self.path.parent)
-        self._disk.remove(self._temporary)
-        file = self._disk.open(self._temporary, create=True)
         frames = b"".join(self._frame(payload) for payload in payloads)
-        file.write([frames, _ZEROS], 0)
-        file.sync()
-        self._disk.rename(self._temporary, self.path)
-        self._disk.sync_folder(self.path.parent)
+        file = put_whole(self._disk, self.path, [frames, _ZEROS])
         self._file, self.size, self._zeroed = file, len(frames), len(frames) + AHEAD
         self.replaced_size = self.size
 

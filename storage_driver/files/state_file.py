@@ -14,6 +14,7 @@ import trio
 
 from storage_driver.errors import StateDamaged
 from storage_driver.files.disk import Disk, DiskFile
+from storage_driver.files.whole_file import put_whole
 
 MOST_BYTES = 128 << 20  # a hundred thousand topics with their offsets have a third of it
 
@@ -80,7 +81,7 @@ class StateFile:
         self._guessed = self._kept = False  # its owner went on without it; `.damaged` has what it was
         self._damaged = path.with_name(path.name + ".damaged")
         self._disk = disk
-        self._backup, self._temporary = path.with_name(path.name + ".bak"), path.with_name(path.name + ".tmp")
+        self._backup = path.with_name(path.name + ".bak")
         self._one_thread, self._one_save = trio.CapacityLimiter(1), threading.Lock()
 
     def load(self) -> Any:
@@ -133,18 +134,14 @@ class StateFile:
             self.failure = None
 
     def _replace(self, raw: bytes) -> None:
-        disk = self._disk
-        disk.make_folder(self.path.parent)
-        disk.remove(self._temporary)
-        file = disk.open(self._temporary, create=True)
-        file.write([raw], 0)
-        file.sync()
-        if disk.exists(self.path):
+        self._disk.make_folder(self.path.parent)
+        put_whole(self._disk, self.path, [raw], before=self._keep)
+
+    def _keep(self) -> None:
+        if self._disk.exists(self.path):
             with suppress(PermissionError):  # one that is protected against writing stays
-                disk.remove(self._backup)
-                disk.link(self.path, self._backup)
-        disk.rename(self._temporary, self.path)
-        disk.sync_folder(self.path.parent)
+                self._disk.remove(self._backup)
+                self._disk.link(self.path, self._backup)
 
     def remove(self) -> None:
         """Remove the table; the previous version first, or it would be the table after a power cut. Raises OSError."""
