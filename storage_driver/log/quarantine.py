@@ -29,6 +29,7 @@ def quarantine_range(disk: Disk, segment: Segment, start: int, end: int, *, boun
 def quarantine_segment(disk: Disk, segment: Segment, end: int) -> str:
     """Give a segment that is to be removed a name in quarantine/, which takes no room; return it. Raises OSError."""
     folder, name = _folder(disk, segment), f"log-{segment.base:020d}-{end:020d}"
+    segment.file.write([segment.file.read(1, 0)], 0)  # it is as old as its place here: the oldest go first
     disk.remove(folder / name)
     disk.link(segment.path, folder / name)
     disk.sync_folder(folder)
