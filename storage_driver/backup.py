@@ -143,10 +143,8 @@ def restore(source: Path, store: Path, *, progress: Progress = lambda done, tota
     own.make_folder(store / "commitlog")
     done = 0
     for segment in found:
-        file, copy = (
-            disk.open(source / "commitlog" / segment.name, read_only=True),
-            own.open(store / f"{segment.name}.tmp", create=True),
-        )
+        file = disk.open(source / "commitlog" / segment.name, read_only=True)
+        copy = own.open(store / f"{segment.name}.tmp", create=True)
         copy.resize(segment.size)
         for at, data in data_pieces(file, 0, segment.size):
             copy.write([data], at)
