@@ -8,6 +8,7 @@ from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, C
 from storage_driver.record import SMALLEST_RECORD, DispatchEntry, MessageQueue
 
 AT_ONCE = 4096  # entries
+MOST_UNKNOWN = 1000  # numbers of a queue
 
 
 class LostNumbers:
@@ -17,7 +18,12 @@ class LostNumbers:
         self.ranges: list[tuple[int, int]] = []
         self.counts: dict[MessageQueue, int] = {}
         self.unread: list[tuple[Bad, int]] = []  # what a rebuild could not read, and where it ends: no entry has it
+        self.headless: list[tuple[int, int]] = []  # ranges of the log of which nobody knows whose records they held
         self._files = files
+
+    def unknown_after(self, log_offset: int) -> int:
+        """Return how many records of one queue may have been in such ranges above a log offset."""
+        return min(MOST_UNKNOWN, sum(b - a for a, b in self.headless if a > log_offset) // SMALLEST_RECORD)
 
     def has(self, log_offset: int) -> bool:
         """Tell whether a log offset is lost."""

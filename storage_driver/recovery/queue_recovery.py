@@ -245,6 +245,12 @@ class QueueRecovery:
             if key in self.noted.trusted:
                 continue
             self._keep_numbering(queue, damaged)
+            if queue.visible:  # consumers may be behind them, and would pass over others that get these numbers
+                queue.skip_to(queue.visible + self.lost.unknown_after(queue.last_log_offset))
+        self._write_all()
+        for key, queue in self.queues.items():
+            if key in self.noted.trusted:
+                continue
             self.files.cut_behind(queue)
             queue.next_offset = queue.visible
 

@@ -309,6 +309,8 @@ class Recovery:
         self._losing.note(bad.log_offset, end, why)
         if why_unreadable(segment, bad.log_offset, end) is not None:
             self._losing.unreadable(bad.log_offset, end, why, bad.lost)
+            if bad.lost is None and not self._copies:
+                self._losing.numbers.headless.append((bad.log_offset, end))
         name = self._log_files.quarantine_range(segment, bad.log_offset, end)
         if bad.lost is not None and is_queued(bad.lost.sys_flag):
             queues.lose(bad.lost)
