@@ -95,7 +95,7 @@ def _file_system(facts: Facts) -> Iterator[Finding]:
     elif options & {"nobarrier", "barrier=0"}:
         reason = "barriers are off: a sync reaches only the disk's cache"
         yield Finding("D103", "error", value, reason, "remove nobarrier from /etc/fstab and remount")
-    elif "ro" in options:
+    elif options & {"ro", "emergency_ro", "shutdown"}:  # the last two: ext4 after an error, from Linux 6.15 on
         step = "fsck the partition, then reboot; see D104"
         yield Finding("D103", "error", value, "the file system is read-only after an error", step)
     elif found.get("mount") == "/":

@@ -223,7 +223,10 @@ def ports(config: Config) -> list[dict[str, Any]]:
     ]
     found = []
     for address, port, key in asked + rules:
-        speaks = answers(address, port, secured=config.tls.mode == "enforcing")
+        secured = config.tls.mode == "enforcing"
+        speaks = answers(address, port, secured=secured)
+        if speaks != "rocketmq" and answers(address, port, secured=not secured) == "rocketmq":
+            speaks = "rocketmq"  # the box runs by another configuration than the one that is looked at
         row: dict[str, Any] = {"address": address, "port": port, "key": key, "reachable": speaks != "refused"}
         if speaks == "foreign":
             row["taken_by"] = listener_of(port) or "another program"

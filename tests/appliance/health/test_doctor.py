@@ -42,6 +42,7 @@ CAUSES: list[tuple[str, dict[str, Any], str, str]] = [
     ("no barriers", {"file_system": WELL["file_system"] | {"options": "rw,noatime,nobarrier"}}, "D103", "error"),
     ("tmpfs", {"file_system": WELL["file_system"] | {"type": "tmpfs"}}, "D103", "error"),
     ("read-only", {"file_system": WELL["file_system"] | {"options": "ro,noatime"}}, "D103", "error"),
+    ("emergency", {"file_system": WELL["file_system"] | {"options": "rw,noatime,emergency_ro"}}, "D103", "error"),
     ("online discard", {"file_system": WELL["file_system"] | {"options": "rw,noatime,discard"}}, "D103", "warning"),
     ("shared root", {"file_system": WELL["file_system"] | {"mount": "/"}}, "D103", "warning"),
     ("worn", {"wear": {"used_percent": 85}}, "D104", "warning"),

@@ -3,10 +3,14 @@ import socket
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import trio
 
+from appliance.access.certificate import make_certificate
+from appliance.configuration.config import load_config
 from appliance.health.doctor import examine
 from appliance.health.doctor_facts import (
     answers,
@@ -15,12 +19,19 @@ from appliance.health.doctor_facts import (
     file_system,
     gather,
     life_years,
+    ports,
     swap_bytes,
     sysctl,
     uplink,
     virtual,
     watchdog_driver,
 )
+from netstack.serving.peer import Peer
+from netstack.serving.tls import TlsConfig, TlsDoor, TlsMode
+from netstack.testing import serving
+from netstack.wire.command import RemotingCommand
+from netstack.wire.conversation import Reply
+from tests.appliance.box import FACTS
 
 ROOT = Path(__file__).parents[3]
 
@@ -86,6 +97,23 @@ def test_a_port_taken_by_another_program_is_told_from_a_closed_one() -> None:
         assert answers("127.0.0.1", port) == "foreign"
         thread.join()
     assert answers("127.0.0.1", port) == "refused"
+
+
+async def test_the_ports_of_a_box_that_takes_tls_alone_answer_whatever_configuration_is_looked_at(
+    tmp_path: Path,
+) -> None:
+    cert, key = tmp_path / "box.crt", tmp_path / "box.key"
+    make_certificate(cert, key, "box", [], now=datetime.now(UTC))
+    door = TlsDoor(TlsConfig(cert, key, TlsMode.ENFORCING))
+    async with serving(agree, tls=door) as broker, serving(agree, tls=door) as namesrv:
+        for mode in ("enforcing", "permissive"):
+            text = f'[tls]\nmode = "{mode}"\n[listen]\nbroker_port = {broker}\nnamesrv_port = {namesrv}\n'
+            found = await trio.to_thread.run_sync(ports, load_config(text, source="test", facts=FACTS))
+            assert [(row["reachable"], "taken_by" in row) for row in found] == [(True, False)] * 2, mode
+
+
+def agree(command: RemotingCommand, peer: Peer) -> Reply:
+    return Reply(command.reply(0))
 
 
 def test_a_certificate_tells_its_days(tmp_path: Path) -> None:
