@@ -8,6 +8,7 @@ import pytest
 import trio
 import trio.testing
 
+from netstack.grpc import connection
 from netstack.grpc.calls import Answer, AnswerTask, Call, Deferred, Service, Streaming, Unary
 from netstack.grpc.frame_gate import PING, PREFACE, RST_STREAM, SETTINGS, frame_bytes
 from netstack.grpc.limits import GrpcLimits
@@ -365,15 +366,18 @@ async def test_messages_of_many_that_do_not_fit_together_come_one_after_the_othe
             for client, number in zip(clients, numbers, strict=True):
                 await client.send(number, part, end=end)
             await trio.testing.wait_all_tasks_blocked(0.02)
-        with trio.move_on_after(5):
+        with trio.move_on_after(20):  # they would be closed after 30
             for client, number in zip(clients, numbers, strict=True):
                 await client.calls[number].ended.wait()
                 found += [len(each) for each in client.calls[number].messages]
         assert (found, governor.in_flight.partial) == ([60_000] * 8, 0)
 
 
-async def test_who_waits_for_the_grant_of_a_large_message_leaves_the_turn_to_others() -> None:
+async def test_who_waits_for_the_grant_of_a_large_message_leaves_the_turn_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """They have room for it only once they have gone on."""
+    monkeypatch.setattr(connection, "PRESSED_S", 1e9)  # nobody is closed for it
     governor = Governor(Limits(bytes_in_flight=100 << 10))
     async with (
         grpc_serving(ECHO, GrpcLimits(uploads_bytes=200_000), governor=governor) as port,
@@ -388,7 +392,7 @@ async def test_who_waits_for_the_grant_of_a_large_message_leaves_the_turn_to_oth
             await trio.testing.wait_all_tasks_blocked(0.02)
             await first.send(beside, enveloped(bytes(50_000))[:40_000])
             await trio.testing.wait_all_tasks_blocked(0.02)
-            with trio.move_on_after(2) as scope:
+            with trio.move_on_after(20) as scope:
                 await first.send(granted, large[70_000:], end=True)
                 await first.calls[granted].ended.wait()
             nursery.cancel_scope.cancel()
