@@ -34,8 +34,11 @@ missing=
 need() { [ -e "$1" ] || command -v "$1" >/dev/null || missing="$missing $2"; }
 need mmdebstrap mmdebstrap; need mkfs.erofs erofs-utils; need mkfs.vfat dosfstools; need mcopy mtools; need sfdisk fdisk
 need mkfs.ext4 e2fsprogs; need zstd zstd; need cpio cpio; need modprobe kmod; need openssl openssl
-[ "$arch" = "$host" ] || { need "/proc/sys/fs/binfmt_misc/qemu-$machine" 'qemu-user-static binfmt-support'; need arch-test arch-test; }
+binfmt=/proc/sys/fs/binfmt_misc
+[ "$arch" = "$host" ] || { need "qemu-$machine-static" qemu-user-static; need update-binfmts binfmt-support; need arch-test arch-test; }
 [ -z "$missing" ] || fail "as root: apt-get install$missing"
+[ "$arch" = "$host" ] || [ -e "$binfmt/qemu-$machine" ] || # installed, but the kernel was not told
+    fail "programs for $arch do not start here; as root: mount -t binfmt_misc none $binfmt; update-binfmts --enable qemu-$machine"
 suite=$(. /etc/os-release; echo "${VERSION_CODENAME:-}")
 [ -n "${SUITE:=$suite}" ] || fail 'this is no Debian: name the release, as in SUITE=bookworm make image'
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else unshare --map-root-user --map-auto -- "$@"; fi; }

@@ -1,5 +1,7 @@
 """The release folder: every file listed, the list signed, the parts named in a form that its schema accepts."""
 
+import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -65,3 +67,20 @@ def test_a_file_of_another_version_is_refused(key: Path, tmp_path: Path) -> None
     done = release(tmp_path / "out", key, wheel)
     assert done.returncode == 2
     assert "rocketbox-0.0.9-py3-none-any.whl is not of version" in done.stderr
+
+
+TOOLS = ("mmdebstrap", "mkfs.erofs", "mcopy", "arch-test", "update-binfmts", "qemu-aarch64-static", "unshare")
+UNTOLD = "mount -t tmpfs none /proc/sys/fs/binfmt_misc && exec"
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or platform.machine() != "x86_64" or any(shutil.which(tool) is None for tool in TOOLS),
+    reason="needs root, an x86-64 machine and the packages of an image for arm64",
+)
+def test_an_image_for_a_processor_that_the_kernel_cannot_emulate_says_how_it_is_told(tmp_path: Path) -> None:
+    make = f"{TOP}/systemd/make-image.sh {tmp_path}/work {sys.executable} --arch arm64"
+    words = ["unshare", "--mount", "sh", "-c", f"{UNTOLD} {make}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "update-binfmts --enable qemu-aarch64" in done.stderr
+    assert not (tmp_path / "work").exists()
