@@ -25,6 +25,7 @@ T = TypeVar("T")
 MOST_FOUND_BYTES = 12 << 20  # by key: RocketMQ's clients take frames of 16 MiB
 MOST_MENDED = 64  # places of one batch; each takes its neighbours along
 DAMAGED = (-1, HOLE_SIZE)  # log offset and size of an entry that cannot be right
+MOST_HOLES = 1200  # entries before the answer that may hide one that belongs to it; a start leaves out 1000 at most
 MOST_BACK = 1000  # entries that are looked at for one that is right: several blocks of a file
 NO_QUEUE = ReadResult(FoundStatus.NO_MATCHED_LOGIC_QUEUE, [], 0, 0, 0, 0)
 
@@ -248,7 +249,8 @@ def first_entry(source: ColdSource, low: int, high: int, log_offset: int) -> int
     """Return the first entry whose record begins at a log offset or above.
 
     An entry that is damaged, or that the disk does not give back, says nothing of those before it: as a hole. So does
-    one that points lower than one before it. Before the answer they belong to it: who reads there has them repaired.
+    one that points lower than one before it. Before the answer they belong to it, with holes between or without: who
+    reads there has them repaired.
     One that the disk gives back at the second try is what it says.
     """
 
@@ -261,13 +263,14 @@ def first_entry(source: ColdSource, low: int, high: int, log_offset: int) -> int
                     return DAMAGED if earlier >= log_offset else (place, size)
         return place, size
 
-    def belongs(at: int) -> bool:
-        place, size = found = entry(at)
-        return found == DAMAGED or (size != HOLE_SIZE and place >= log_offset)
-
-    found = lowest(entry, low, high, log_offset)
-    while found > low and belongs(found - 1):
-        found -= 1
+    found = at = lowest(entry, low, high, log_offset)
+    while at > low and found - at < MOST_HOLES:
+        at -= 1
+        place, size = entry(at)
+        if (place, size) == DAMAGED or (size != HOLE_SIZE and place >= log_offset):
+            found = at
+        elif size != HOLE_SIZE:
+            break
     return found
 
 

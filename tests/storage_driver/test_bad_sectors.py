@@ -13,7 +13,7 @@ from storage_driver.config import StoreConfig
 from storage_driver.files import unreadable
 from storage_driver.index.index_file import IndexSize
 from storage_driver.lookup import first_entry
-from storage_driver.queues.consume_queue import ENTRY
+from storage_driver.queues.consume_queue import ENTRY, HOLE
 from storage_driver.reader import ColdSource
 from storage_driver.reading import ReadResult
 from storage_driver.record import Message, MessageQueue, encode_host, encode_properties
@@ -161,6 +161,19 @@ async def test_a_harmed_part_of_a_queues_file_moves_not_where_the_queue_begins(
         assert 0 <= begins - store.min_offset(QUEUE) <= 205 * (block == 1)
         found = [await read(store, at) for at in range(begins, 1000, 100)]
         assert sum(each.records for each in found) == 1000 - begins
+
+
+@pytest.mark.parametrize("holes", [0, 1, 300])
+def test_holes_behind_entries_that_cannot_be_read_do_not_move_where_the_queue_begins(holes: int) -> None:
+    class Source:
+        """Ten entries that are not given back, holes, five entries."""
+
+        def entries(self, at: int, count: int) -> bytes:
+            if at < 10:
+                raise OSError(errno.EIO, "bad")
+            return HOLE if at < 10 + holes else ENTRY.pack(100 * at, 100, 0)
+
+    assert first_entry(cast(ColdSource, Source()), 0, 15 + holes, 0) == 0
 
 
 @pytest.mark.parametrize("fails_at", range(8))

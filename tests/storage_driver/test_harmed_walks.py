@@ -1,6 +1,6 @@
 """Lives of a store on a disk that gets bad sectors: whatever was acknowledged is given back, or told as lost.
 
-Each walk is one seed: sends, deletions of segments and of a topic, kills and stops; before each start blocks of any of
+Each walk is one seed: sends, deletions of segments, kills and stops; before each start blocks of any of
 its files can no longer be read, and now and then the disk gives back nothing for some reads. A start is refused then
 alone, no number is given out twice, no consumer stands still.
 """
@@ -126,9 +126,6 @@ class Walk:
             await self._send(store)
             if pick.random() < 0.1 and len(store.segments()) > 2:
                 await store.drop_first()
-            if pick.random() < 0.03:
-                await store.delete_topic("U")
-                self.sent[QUEUES[2]].clear()
             if pick.random() < 0.3:
                 await store.prove()
         assert store._flusher.failure is None
