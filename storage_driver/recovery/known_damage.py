@@ -32,11 +32,13 @@ class KnownDamage:
         self._thread = trio.CapacityLimiter(1)
 
     async def found(self, start: int, end: int, reason: str, queue: MessageQueue | None = None) -> None:
-        """Note a damaged range, copy its bytes to quarantine/ and list what it was, once.
+        """Note a damaged range, copy its bytes to quarantine/ and list what it was, once: what of it was not noted yet.
 
         queue: that of the message, where the range cannot be read.
         """
-        if any(a <= start < b for a, b, _ in self.ranges):
+        for a, b, _ in sorted(self.ranges):
+            start = b if a <= start < b else start
+        if start >= end:
             return
         self.ranges.append((start, end, reason))
         segment = self._log.segment_of(start)

@@ -22,6 +22,9 @@ async def test_a_range_is_noted_and_copied_aside_once(tmp_path: Path) -> None:
         assert damage.ranges == [(0, 100, "crc")]
         (aside,) = (tmp_path / "quarantine").iterdir()
         assert aside.read_bytes() == store.read_log(0, 100)
+        await damage.found(50, 150, "what repairs queues sees more of it")
+        assert [each[:2] for each in damage.ranges] == [(0, 100), (100, 150)]
+        assert [loss.ranges for loss in store.losses.found] == [[(0, 150)]]
         assert store.trouble is None
 
 
