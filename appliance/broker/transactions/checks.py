@@ -79,6 +79,7 @@ class TransactionChecks:
         self._turn: Counter[str] = Counter()
         self._unasked: Counter[str] = Counter()  # in this round
         self._oldest = (-1, 0)  # the oldest half that may be open, and its log offset
+        self._next = 0  # the half at which a round ended that took too long
 
     def handlers(self) -> dict[int, Handle]:
         """Return request code → handler."""
@@ -148,9 +149,12 @@ class TransactionChecks:
             log.warning("event=transaction_checks_postponed reason=%r", str(exc))
 
     async def _round(self) -> None:
-        """Look once at every half that is open now, whatever its time: the clock may have been ahead."""
-        half, end = self._table.base, self._store.max_offset(HALF_QUEUE)
-        with trio.move_on_after(LONGEST_ROUND_S):
+        """Look once at every half that is open now, whatever its time: the clock may have been ahead.
+
+        A round that takes too long ends, and the next one goes on there: those behind many are looked at, too.
+        """
+        half, end = max(self._table.base, self._next), self._store.max_offset(HALF_QUEUE)
+        with trio.move_on_after(LONGEST_ROUND_S) as scope:
             while half < end:
                 if (open_half := self._table.next_open(half)) != half:
                     half = open_half
@@ -166,6 +170,7 @@ class TransactionChecks:
                     continue
                 await self._look_at(stored)
                 half += 1
+        self._next = half if scope.cancelled_caught else 0
         self._transactions.advance()
         self._log_unasked()
 

@@ -6,13 +6,14 @@ import pytest
 import trio
 
 from appliance.broker.delay import redelivery
+from appliance.broker.transactions import checks
 from appliance.broker.transactions.checks import GIVEN_UP_QUEUE
 from appliance.testing import STORE_HOST, FakePeer, answered, wall_ms
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import request
 from storage_driver import bad_sectors
-from storage_driver.record import decode_record, message_id
+from storage_driver.record import StoredMessage, decode_record, message_id
 from tests.appliance.transaction_bench import COMMIT, GIVEN_UP, HALF, ON_DEMAND, QUICK, ROLLBACK, bench, copy_of
 from tests.bad_disk import BadDisk
 from tests.waiting import Clock, until
@@ -82,6 +83,32 @@ async def test_a_round_logs_a_group_without_producers_once_however_many_halves_w
             await b.half(UNIQ_KEY=str(number))
         await b.round()
         assert [text.split("group=")[1] for text in caplog.messages] == ["P count=5"]
+
+
+async def test_a_round_goes_on_where_one_ended_that_took_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "LONGEST_ROUND_S", 0.05)
+    async with bench(tmp_path, ON_DEMAND) as b:
+        seen, look_at = list[int](), b.checks._look_at
+
+        async def look_slowly(half: StoredMessage) -> None:
+            seen.append(half.queue_offset)
+            await look_at(half)
+            if half.queue_offset == 2:
+                await trio.sleep_forever()  # the round ends here
+
+        monkeypatch.setattr(b.checks, "_look_at", look_slowly)
+        for number in range(5):
+            await b.half(UNIQ_KEY=str(number))
+        await b.round()
+        assert seen == [0, 1, 2]
+        monkeypatch.setattr(b.checks, "_look_at", look_at)
+        peer = b.producer()
+        await b.round()
+        assert [ext["transactionId"] for _, ext, _ in peer.told] == ["2", "3", "4"]
+        await b.round()
+        assert {ext["transactionId"] for _, ext, _ in peer.told} == {"0", "1", "2", "3", "4"}
 
 
 async def test_without_a_producer_no_check_is_counted(tmp_path: Path) -> None:
