@@ -22,7 +22,14 @@ from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
 from packageurl import PackageURL
 
-NAMES = {"Python Software Foundation License": "PSF-2.0", "BSD": "BSD-3-Clause", "BSD License": "BSD-3-Clause"}
+NAMES = {
+    "Python Software Foundation License": "PSF-2.0",
+    "BSD": "BSD-3-Clause",
+    "BSD License": "BSD-3-Clause",
+    "3-Clause BSD License": "BSD-3-Clause",
+    "The MIT License (MIT)": "MIT",
+    "Apache 2.0": "Apache-2.0",
+}
 
 
 def licence_of(one: metadata.Distribution) -> License:

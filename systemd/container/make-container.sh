@@ -126,7 +126,7 @@ rm -f "$archive" "$archive.plain" "$archive.zst"
 buildah push --quiet "$image" "docker-archive:$archive:$image"
 "$ours" "$here/plain_archive.py" "$archive" "$archive.plain"
 zstd -q -12 -T1 -f "$archive.plain" -o "$archive.zst" # Podman unpacks it in a second, xz in half a minute; 4.3 refuses gzip
-buildah pull --quiet "docker-archive:$archive.zst" >/dev/null # so that the image here is the one of the archive
+buildah pull --quiet --platform "linux/$arch" "docker-archive:$archive.zst" >/dev/null # so that the image here is the one of the archive
 buildah tag "$image" "$latest"
 echo "$image: $size MB of files, $(du -h --apparent-size "$archive.zst" | cut -f1)B $archive.zst"
 rm -rf "$context" "$archive" "$archive.plain"

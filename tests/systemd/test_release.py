@@ -1,5 +1,6 @@
 """The release folder: every file listed, the list signed, the parts named in a form that its schema accepts."""
 
+import json
 import os
 import platform
 import shutil
@@ -59,6 +60,8 @@ def test_the_list_of_parts_fits_its_schema_and_names_every_locked_version(made: 
     versions = {row.replace("==", "@") for row in rows if not row.startswith("setuptools")}
     assert all(f"pkg:pypi/{row}" in text for row in versions)
     assert len(locked_versions(TOP)) <= len(versions)
+    licences = [row for each in json.loads(text)["components"] for row in each["licenses"]]
+    assert [row for row in licences if "name" in row.get("license", {})] == []  # each an id or expression of SPDX
 
 
 def test_a_file_of_another_version_is_refused(key: Path, tmp_path: Path) -> None:
