@@ -28,6 +28,9 @@ from watchdog.vitals import listener_of
 
 PACKAGES = ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark")
 ASK_S = 3.0
+Question = tuple[int, bytes]  # request code and fields: one that needs no right, changes nothing and is no news
+NO_ROUTE: Question = (105, b'{"topic":"RBX_PROBE"}')  # GET_ROUTEINFO_BY_TOPIC, to a NameServer
+NOBODY_LEAVES: Question = (35, b'{"clientID":"RBX_PROBE"}')  # UNREGISTER_CLIENT, to a broker
 HOURS_A_YEAR = 8766
 SHIPPED_DROP_IN = "usr/lib/rocketbox/floating-address.conf"
 DROP_INS = ("etc/systemd/system/rocketbox.service.d", "run/systemd/system/rocketbox.service.d")
@@ -223,9 +226,9 @@ def ports(config: Config) -> list[dict[str, Any]]:
     ]
     found = []
     for address, port, key in asked + rules:
-        secured = config.tls.mode == "enforcing"
-        speaks = answers(address, port, secured=secured)
-        if speaks != "rocketmq" and answers(address, port, secured=not secured) == "rocketmq":
+        secured, question = config.tls.mode == "enforcing", NO_ROUTE if key == "listen.namesrv_port" else NOBODY_LEAVES
+        speaks = answers(address, port, question, secured=secured)
+        if speaks != "rocketmq" and answers(address, port, question, secured=not secured) == "rocketmq":
             speaks = "rocketmq"  # the box runs by another configuration than the one that is looked at
         row: dict[str, Any] = {"address": address, "port": port, "key": key, "reachable": speaks != "refused"}
         if speaks == "foreign":
@@ -234,9 +237,10 @@ def ports(config: Config) -> list[dict[str, Any]]:
     return found
 
 
-def answers(address: str, port: int, *, secured: bool = False) -> str:
+def answers(address: str, port: int, question: Question, *, secured: bool = False) -> str:
     """Return `rocketmq` when the port speaks the protocol, `foreign` when something else has it, else `refused`."""
-    header = b'{"code":105,"flag":0,"language":"PYTHON","opaque":1,"version":409,"extFields":{"topic":"RBX_PROBE"}}'
+    code, fields = question
+    header = b'{"code":%d,"flag":0,"language":"PYTHON","opaque":1,"version":409,"extFields":%b}' % (code, fields)
     frame = (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
     try:
         with socket.create_connection((address, port), ASK_S) as plain, _spoken(plain, address, secured) as line:

@@ -13,6 +13,7 @@ from appliance.access.certificate import make_certificate
 from appliance.configuration.config import load_config
 from appliance.health.doctor import examine
 from appliance.health.doctor_facts import (
+    NO_ROUTE,
     answers,
     certificates,
     drop_ins,
@@ -31,7 +32,7 @@ from netstack.serving.tls import TlsConfig, TlsDoor, TlsMode
 from netstack.testing import serving
 from netstack.wire.command import RemotingCommand
 from netstack.wire.conversation import Reply
-from tests.appliance.box import FACTS
+from tests.appliance.box import FACTS, running_box
 
 ROOT = Path(__file__).parents[3]
 
@@ -94,9 +95,9 @@ def test_a_port_taken_by_another_program_is_told_from_a_closed_one() -> None:
 
         thread = threading.Thread(target=greet)
         thread.start()
-        assert answers("127.0.0.1", port) == "foreign"
+        assert answers("127.0.0.1", port, NO_ROUTE) == "foreign"
         thread.join()
-    assert answers("127.0.0.1", port) == "refused"
+    assert answers("127.0.0.1", port, NO_ROUTE) == "refused"
 
 
 async def test_the_ports_of_a_box_that_takes_tls_alone_answer_whatever_configuration_is_looked_at(
@@ -110,6 +111,16 @@ async def test_the_ports_of_a_box_that_takes_tls_alone_answer_whatever_configura
             text = f'[tls]\nmode = "{mode}"\n[listen]\nbroker_port = {broker}\nnamesrv_port = {namesrv}\n'
             found = await trio.to_thread.run_sync(ports, load_config(text, source="test", facts=FACTS))
             assert [(row["reachable"], "taken_by" in row) for row in found] == [(True, False)] * 2, mode
+
+
+async def test_looking_at_the_ports_of_a_box_leaves_nothing_in_its_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_box(tmp_path / "box") as box:
+        text = f"[listen]\nbroker_port = {box.broker_port}\nnamesrv_port = {box.namesrv_port}\n"
+        found = await trio.to_thread.run_sync(ports, load_config(text, source="test", facts=FACTS))
+        assert [row["reachable"] for row in found] == [True, True]
+    assert "request_refused" not in caplog.text
 
 
 def agree(command: RemotingCommand, peer: Peer) -> Reply:
