@@ -102,7 +102,7 @@ async def test_enforcing_closes_plain_text_and_disabled_closes_tls(server_files:
 async def test_a_greeting_without_an_end_is_closed_and_others_go_on(
     server_files: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving(over, tls=TlsDoor(TlsConfig(*server_files, handshake_s=0.1))) as port:
+    async with serving(over, tls=TlsDoor(TlsConfig(*server_files, handshake_s=0.5))) as port:
         assert await first_answer_bytes(port, bytes.fromhex("160301")) == b""
         assert await remark(port, client_context()) == "tls"
     assert [record.getMessage().split()[0] for record in caplog.records] == ["event=tls_refused"]
@@ -171,7 +171,7 @@ async def test_nothing_of_an_ended_connection_waits_for_the_collector(server_fil
     gc.collect()
     gc.disable()
     try:
-        async with serving(over, tls=Door(TlsConfig(*server_files, handshake_s=0.1))) as port:
+        async with serving(over, tls=Door(TlsConfig(*server_files, handshake_s=0.5))) as port:
             assert await remark(port, client_context()) == "tls"
             assert await remark(port, None) == "plain"
             assert await first_answer_bytes(port, bytes.fromhex("160301")) == b""  # never ends

@@ -279,9 +279,9 @@ async def test_a_clock_set_back_by_little_has_nobody_asked_about_a_transaction_t
         await b.checks._round()
         assert not peer.told
         b.small.store._parts.clock.tick(clock.ms, 0, b.small.store.end, trusted=True)
-        clock.ms += 6000
-        b.small.store._parts.clock.tick(clock.ms, 6000, b.small.store.end, trusted=True)
-        clock.ms -= 5000  # once more: it is behind the time of the half, which is six seconds old
+        clock.ms += 10_000
+        b.small.store._parts.clock.tick(clock.ms, 10_000, b.small.store.end, trusted=True)
+        clock.ms -= 9000  # once more: it is behind the time of the half, which is eight seconds old or ten
         await b.checks._round()
         await peer.wait_told()
 
