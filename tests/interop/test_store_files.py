@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from appliance.broker.delay.redelivery import put_patiently
 from storage_driver.config import StoreConfig
 from storage_driver.record import Message, MessageQueue, StoredMessage, decode_record, encode_host, encode_properties
 from storage_driver.store import MessageStore, open_store
@@ -156,7 +157,7 @@ def config(root: Path) -> StoreConfig:
 async def ours(root: Path, numbers: range) -> None:
     async with open_store(config(root), now_ms=lambda: time.time_ns() // 1_000_000) as store:
         for start in range(numbers.start, numbers.stop, 500):
-            placed = [store.put(message(i)) for i in range(start, min(start + 500, numbers.stop))]
+            placed = [await put_patiently(store, message(i)) for i in range(start, min(start + 500, numbers.stop))]
             await store.wait_committed(placed[-1].end)
         while store.statistics().index_to < store.committed:
             await store.prove()

@@ -22,7 +22,7 @@ from appliance.broker.access.accounts import Account
 from appliance.configuration.config import load_config
 from appliance.device.probe import Probe
 from appliance.errors import ConfigError
-from appliance.health.doctor_facts import answers
+from appliance.health.doctor_facts import NO_ROUTE, NOBODY_LEAVES, answers
 from appliance.testing import wall_ms
 from netstack.errors import ChannelClosed
 from netstack.serving.channel import Channel, open_channel
@@ -101,8 +101,8 @@ async def test_the_box_gets_through_its_own_doors_when_both_are_locked(
     locked = tls_table("enforcing", files) + "[access]\nmode = 'keys'\nadmin = 'keys'\n"
     async with running_box(tmp_path, locked) as box:
         assert not await Probe("127.0.0.1", box.broker_port, box.namesrv_port)()
-        for port in (box.broker_port, box.namesrv_port):
-            seen = await trio.to_thread.run_sync(partial(answers, "127.0.0.1", port, secured=True))
+        for port, question in ((box.broker_port, NOBODY_LEAVES), (box.namesrv_port, NO_ROUTE)):
+            seen = await trio.to_thread.run_sync(partial(answers, "127.0.0.1", port, question, secured=True))
             assert seen == "rocketmq"  # as doctor asks
         command = [sys.executable, "-m", "appliance", "topics", "list", "--namesrv", f"127.0.0.1:{box.namesrv_port}"]
         done = await trio.run_process(

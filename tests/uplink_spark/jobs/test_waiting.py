@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,7 +35,10 @@ def test_a_zone_that_appears_is_taken_and_the_wait_was_told_once(
 ) -> None:
     looks = list[float]()
 
-    def sleep(seconds: float) -> None:
+    def sleep(seconds: float, really: Callable[[float], None] = time.sleep) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            really(seconds)  # of a test before this one
+            return
         looks.append(seconds)
         if len(looks) == 3:
             MadeLanding(tmp_path / "zone", shards=2).close()
