@@ -135,11 +135,6 @@ def plain(file: DiskFile) -> DiskFile:
     return file.below if isinstance(file, ZeroingFile) else file
 
 
-def zeroing(disk: Disk, file: DiskFile, path: Path) -> DiskFile:
-    """Return an open file that reads as one of this disk does."""
-    return ZeroingFile(disk, file, path) if isinstance(disk, ZeroingDisk) else file
-
-
 def unreadable_in(file: DiskFile, start: int, end: int) -> list[tuple[int, int]]:
     """Return the byte ranges of [start, end) that were read as zeros, ascending."""
     if not isinstance(file, ZeroingFile) or not file.blocks:

@@ -6,10 +6,10 @@ import trio
 
 from storage_driver.files.checkpoint import CheckpointValues
 from storage_driver.files.disk import Disk
-from storage_driver.files.unreadable import zeroing
 from storage_driver.index.index_file import Index
 from storage_driver.index.indexing import index_range, index_records
 from storage_driver.log.commit_log import CommitLog
+from storage_driver.log.segment import zeroing
 from storage_driver.queues.dispatch import Dispatcher
 
 CATCH_UP_S = 0.5  # then others may have the guard: an index rebuilt from all of the log takes minutes
@@ -97,9 +97,9 @@ class IndexWriter:
                 if segment is None:
                     break
                 start = max(self.upto, segment.base)
-                segment = segment._replace(file=zeroing(self._disk, segment.file, segment.path))
+                readable = zeroing(self._disk, segment)
                 self.upto = await trio.to_thread.run_sync(
-                    index_range, self._index, segment, start, target, self._now_ms(), limiter=self._one_thread
+                    index_range, self._index, readable, start, target, self._now_ms(), limiter=self._one_thread
                 )
                 if self.upto < target and trio.current_time() > until:
                     self.far_behind = True

@@ -6,7 +6,7 @@ from typing import Final
 
 from storage_driver.index.index_file import YIELD_EVERY, YIELD_S, Index
 from storage_driver.index.index_keys import IndexKeys, alike_hashes, key_hashes
-from storage_driver.log.scan import Bad, Blank, next_good, walk
+from storage_driver.log.scan import Bad, Blank, damage_end, walk
 from storage_driver.log.segment import Segment
 from storage_driver.queues.pending import PendingRecord, PendingRun
 from storage_driver.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
@@ -117,8 +117,7 @@ def index_range(index: Index, segment: Segment, start: int, target: int, now_ms:
             done_to = segment.end
             break
         if isinstance(item, Bad):
-            behind = next_good(segment, item.log_offset + 1)
-            done_to = behind if behind is not None else segment.end
+            done_to = damage_end(segment, item)
             break
         if item.log_offset >= upto and item.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
             keys.add(item.topic, item.log_offset, item.stored_ms, item.properties)

@@ -120,15 +120,21 @@ def next_good(segment: Segment, after: int) -> int | None:
     return None
 
 
+def damage_end(segment: Segment, bad: Bad) -> int:
+    """Return the log offset behind what is no record: of the next good one, or the segment's end."""
+    behind = next_good(segment, bad.log_offset + 1)
+    return segment.end if behind is None else behind
+
+
 def intact(segment: Segment, told: Callable[[Bad, int], None] = lambda bad, end: None) -> Iterator[DispatchEntry]:
     """Yield every intact record of a segment, also those behind damage; told(bad, log offset behind it) of each."""
-    at: int | None = segment.base
-    while at is not None:
-        start, at = at, None
+    at = segment.base
+    while at < segment.end:
+        start, at = at, segment.end
         for item in walk(segment, start):
             if isinstance(item, Bad):
-                at = next_good(segment, item.log_offset + 1)
-                told(item, at if at is not None else segment.end)
+                at = damage_end(segment, item)
+                told(item, at)
             elif not isinstance(item, Blank):
                 yield item
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from storage_driver.files.disk import Disk, DiskFile, ShortWrite, make_fixed
+from storage_driver.files.unreadable import ZeroingDisk, ZeroingFile
 from storage_driver.named_tuple import NamedTuple
 
 AHEAD, FAR_AHEAD = 256 << 10, 1 << 20  # bytes; zeros end at their multiples
@@ -28,6 +29,13 @@ class Segment(NamedTuple):
     def end(self) -> int:
         """The log offset just past the file."""
         return self.base + self.size
+
+
+def zeroing(disk: Disk, segment: Segment) -> Segment:
+    """Return a segment that reads as one of this disk does: of a ZeroingDisk with zeros for bad sectors."""
+    if not isinstance(disk, ZeroingDisk):
+        return segment
+    return segment._replace(file=ZeroingFile(disk, segment.file, segment.path))
 
 
 class SegmentFacts(NamedTuple):

@@ -9,11 +9,11 @@ import trio
 
 from storage_driver.config import StoreConfig
 from storage_driver.files.disk import Disk
-from storage_driver.files.unreadable import only_unreadable, zeroing
+from storage_driver.files.unreadable import only_unreadable
 from storage_driver.flusher import Flusher, points_at
 from storage_driver.log.commit_log import CommitLog
-from storage_driver.log.scan import Bad, Blank, is_filler, next_good, walk
-from storage_driver.log.segment import Segment
+from storage_driver.log.scan import Bad, Blank, damage_end, is_filler, walk
+from storage_driver.log.segment import Segment, zeroing
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE, ConsumeQueue, QueueFiles
 from storage_driver.queues.dispatch import is_queued
@@ -71,8 +71,7 @@ class QueueRepair:
 
     def _segments(self) -> tuple[Segment, ...]:
         """Return the log; a bad sector of it must not keep the entries of all other records from being repaired."""
-        disk = self._disk
-        return tuple(each._replace(file=zeroing(disk, each.file, each.path)) for each in self._log.segments)
+        return tuple(zeroing(self._disk, each) for each in self._log.segments)
 
     def _look_through(self, segments: Sequence[Segment], at: int, span: Span, into: Found) -> int:
         """Add the entries of the queue's records in some MiB of the log; return where to continue."""
@@ -85,8 +84,7 @@ class QueueRepair:
             if isinstance(item, Blank):
                 return segment.end
             if isinstance(item, Bad):
-                behind = next_good(segment, item.log_offset + 1)
-                stop = behind if behind is not None else segment.end
+                stop = damage_end(segment, item)
                 if item.log_offset < span.stop:
                     bad.append((item.log_offset, min(stop, span.stop), item.reason))
                 return stop

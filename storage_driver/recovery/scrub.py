@@ -7,7 +7,7 @@ import trio
 
 from storage_driver.flusher import Flusher
 from storage_driver.log.commit_log import CommitLog
-from storage_driver.log.scan import Bad, Blank, is_filler, next_good, walk
+from storage_driver.log.scan import Bad, Blank, damage_end, is_filler, walk
 from storage_driver.log.segment import Segment
 from storage_driver.queues.dispatch import is_queued
 from storage_driver.record import DispatchEntry
@@ -108,8 +108,7 @@ def check_piece(segment: Segment, at: int, end: int, entries: list[DispatchEntry
         if isinstance(item, Bad):
             if item.log_offset >= end:
                 return end, None
-            behind = next_good(segment, item.log_offset + 1)
-            return (min(behind, end) if behind is not None else min(segment.end, end)), item
+            return min(damage_end(segment, item), end), item
         at, records = item.log_offset + item.size, records + 1
         if is_queued(item.sys_flag) and not is_filler(item):
             entries.append(item)
