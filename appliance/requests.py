@@ -14,7 +14,7 @@ import trio
 from appliance.broker.access.permissions import Denied
 from appliance.broker.rights import Signer
 from netstack.errors import Refused
-from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.codes import LONG_POLLS, SENDS, RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
 from netstack.wire.conversation import Answer, AsyncReply, DeferredReply, Reply
 from storage_driver.log.marks import reached
@@ -27,9 +27,7 @@ UNREAD: Final = frozenset(
     map(
         int,
         (
-            *(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE),
-            *(RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION),  # wait as pulls do
-            *(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
+            *(*LONG_POLLS, *SENDS),
             *(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
         ),
     )

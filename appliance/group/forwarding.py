@@ -16,11 +16,11 @@ from appliance.requests import Answer, AsyncReply, RequestPeer
 from netstack.errors import AskTimeout, ChannelClosed, Refused
 from netstack.serving.addresses import split_host_port
 from netstack.serving.channel import Channel, open_channel
-from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.codes import SENDS, RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
 
 HANDED_ON: Final = (
-    *(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
+    *SENDS,
     *(RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION, RequestCode.UPDATE_CONSUMER_OFFSET),
     *(RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ),
 )

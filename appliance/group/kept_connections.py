@@ -18,17 +18,12 @@ from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer, s
 from netstack.serving.governor import Governor, HttpHint
 from netstack.serving.limits import Limits
 from netstack.serving.peer import Peer
-from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.codes import LONG_POLLS, SENDS, ResponseCode
 from netstack.wire.command import RemotingCommand
 
 WAIT_S: Final = 2.5  # stock clients wait for three
 MOST_WAITING: Final = 4096
 SENT_S: Final = 2.8  # a send that waited is refused before its client, which repeats it, gives up
-SENDS: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-PULLS: Final = (
-    *(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE),
-    *(RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION),
-)  # they may wait for long, and nobody reads their bodies
 NOT_NOW: Final = "service not available now: this box changes its role in its group, try again"
 
 
@@ -68,9 +63,9 @@ class HandlerSwitch:
         if handle is None:
             if self._waiting >= MOST_WAITING:
                 return Reply(self._not_now(request))
-            if request.code in PULLS:
-                request.body = b""
-            return AsyncReply(partial(self._outlast, None, request, peer), pull=request.code in PULLS)
+            if pull := request.code in LONG_POLLS:
+                request.body = b""  # nobody reads it
+            return AsyncReply(partial(self._outlast, None, request, peer), pull=pull)
         answer, packed = self._ask(handle, request, peer)
         if type(answer) is AsyncReply:
             run = partial(self._outlast, answer, request, peer, packed)

@@ -15,7 +15,7 @@ from appliance.requests import Answer, Handle, Reply, RequestPeer
 from netstack.errors import Refused
 from netstack.serving.addresses import split_host_port
 from netstack.wire import fastjson
-from netstack.wire.codes import RequestCode, ResponseCode
+from netstack.wire.codes import SENDS, RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
 from netstack.wire.replication import TimerCheckpoint
 from storage_driver.named_tuple import NamedTuple
@@ -23,7 +23,7 @@ from storage_driver.named_tuple import NamedTuple
 HA_ABOVE = 1  # the master's broker port: Apache's rule
 LOOK_S, REACHED_S = 10.0, 60.0
 REFUSED = (  # what would store a message; a stock slave refuses the same
-    *(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE),
+    *SENDS,
     *(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2, RequestCode.RECALL_MESSAGE),
     *(RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION, RequestCode.RESUME_CHECK_HALF_MESSAGE),
     *(RequestCode.POP_MESSAGE, RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE),  # who has what is the master's

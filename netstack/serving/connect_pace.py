@@ -5,7 +5,6 @@ from typing import Final
 import trio
 
 from netstack.serving.limits import ConnectionCounts, Limits, decide
-from netstack.serving.slots import share_of
 
 PER_S: Final = 20.0
 BURST: Final = 100
@@ -28,7 +27,4 @@ class ConnectPace:
 
     def give_back(self, address: str) -> None:
         """Count a connection no more: who made it is known, and is bounded elsewhere."""
-        share, allowance = share_of(address), self._counts.allowance
-        if share in allowance:
-            left, since_s = allowance[share]
-            allowance[share] = min(left + 1, float(BURST)), since_s
+        self._counts.give_back(address, float(BURST))

@@ -53,6 +53,13 @@ class ConnectionCounts:
         if len(self.allowance) > 4096:
             del self.allowance[next(iter(self.allowance))]
 
+    def give_back(self, address: str, most: float) -> None:
+        """Have an address make one more connection, up to so many at a time, as if it had not made its last one."""
+        share = share_of(address)
+        if share in self.allowance:
+            left, since = self.allowance[share]
+            self.allowance[share] = min(left + 1, most), since
+
     def remove(self, address: str) -> None:
         share = share_of(address)
         self.total -= 1

@@ -3,6 +3,8 @@
 Plain numbers, as they come in: enumerations of so many take longer to make than a store takes to open.
 """
 
+from typing import Final
+
 
 class RequestCode:
     SEND_MESSAGE = 10
@@ -172,6 +174,13 @@ class ResponseCode:
     NOT_LEADER_FOR_QUEUE = 501  # 5.x
     ILLEGAL_OPERATION = 604  # 5.x
     GO_AWAY = 1500  # 5.x
+
+
+SENDS: Final = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+LONG_POLLS: Final = (  # may wait for long at the broker
+    *(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE),
+    *(RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION),
+)
 
 
 def names_of(codes: type) -> dict[int, str]:

@@ -113,8 +113,8 @@ class Timers:
         now_ms = self._now_ms()
         due_ms = _due_ms(asked[0], draft.properties[asked[0]], now_ms)
         if due_ms - now_ms > self.rules.longest_ms:
-            text = f"timer message illegal: it is due in {due_ms - now_ms} ms, at most {self.rules.longest_ms}"
-            text = f"{text} are allowed (broker.timer_days)"
+            allowed = f"at most {self.rules.longest_ms} are allowed (broker.timer_days)"
+            text = f"timer message illegal: it is due in {due_ms - now_ms} ms, {allowed}"
             raise DueTooLate(ResponseCode.MESSAGE_ILLEGAL, text)
         if due_ms > now_ms:
             self._rest(draft, due_ms)
