@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 from appliance.commands.messaging.groups import add_arguments
 from netstack.client import ClientError
@@ -18,7 +17,7 @@ from netstack.wire.bodies_admin import SubscriptionGroup
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import RemotingCommand
 from netstack.wire.conversation import Reply
-from tests.appliance.box import running_box
+from tests.appliance.commands.messaging.two_brokers import two_brokers
 
 
 async def groups(admin: Admin, *words: str) -> Any:
@@ -31,32 +30,26 @@ async def groups(admin: Admin, *words: str) -> Any:
 async def test_a_change_leaves_what_it_does_not_name_as_each_broker_has_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with running_box(tmp_path / "a", name="a") as first:
-        toml = f"[namesrv]\nregister_at = ['127.0.0.1:{first.namesrv_port}']\n"
-        async with running_box(tmp_path / "b", toml, name="b"), Instance(f"127.0.0.1:{first.namesrv_port}") as instance:
-            admin = Admin(instance)
-            with trio.fail_after(30):
-                while len(await admin.brokers()) < 2:  # noqa: ASYNC110 - of another process
-                    await trio.sleep(0.05)
-            await admin.put_group(SubscriptionGroup(group_name="G", retry_max_times=3), at="a")
-            await admin.put_group(SubscriptionGroup(group_name="G", consume_broadcast_enable=False), at="b")
-            await admin.put_group(SubscriptionGroup(group_name="Alone", retry_max_times=2), at="b")
+    async with two_brokers(tmp_path) as admin:
+        await admin.put_group(SubscriptionGroup(group_name="G", retry_max_times=3), at="a")
+        await admin.put_group(SubscriptionGroup(group_name="G", consume_broadcast_enable=False), at="b")
+        await admin.put_group(SubscriptionGroup(group_name="Alone", retry_max_times=2), at="b")
 
-            assert await groups(admin, "change", "G", "--ordered") == 0
-            assert {
-                broker: (group.retry_max_times, group.consume_broadcast_enable, bool(group.consume_message_orderly))
-                for broker, group in (await admin.groups())["G"].items()
-            } == {"a": (3, True, True), "b": (16, False, True)}
-            told = json.loads(capsys.readouterr().out)
-            assert {broker: row["retries"] for broker, row in told["brokers"].items()} == {"a": 3, "b": 16}
+        assert await groups(admin, "change", "G", "--ordered") == 0
+        assert {
+            broker: (group.retry_max_times, group.consume_broadcast_enable, bool(group.consume_message_orderly))
+            for broker, group in (await admin.groups())["G"].items()
+        } == {"a": (3, True, True), "b": (16, False, True)}
+        told = json.loads(capsys.readouterr().out)
+        assert {broker: row["retries"] for broker, row in told["brokers"].items()} == {"a": 3, "b": 16}
 
-            with pytest.raises(ClientError, match="G exists already"):
-                await groups(admin, "create", "G", "--retries", "3")
-            assert await groups(admin, "change", "Alone", "--ordered") == 0
-            assert {
-                broker: (group.retry_max_times, bool(group.consume_message_orderly))
-                for broker, group in (await admin.groups())["Alone"].items()
-            } == {"a": (16, True), "b": (2, True)}
+        with pytest.raises(ClientError, match="G exists already"):
+            await groups(admin, "create", "G", "--retries", "3")
+        assert await groups(admin, "change", "Alone", "--ordered") == 0
+        assert {
+            broker: (group.retry_max_times, bool(group.consume_message_orderly))
+            for broker, group in (await admin.groups())["Alone"].items()
+        } == {"a": (16, True), "b": (2, True)}
 
 
 TABLE = (

@@ -1,27 +1,39 @@
 """What was fetched is polled once, from where the application stands."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
 
 from netstack.client import Message, Producer, PullConsumer
+from netstack.client.messages import MessageQueue
 from tests.netstack.client.conftest import PATIENT, fill
 from tests.netstack.client.consume.test_pull_consumer import poll_all
 from tests.waiting import until
 
 
-async def test_a_paused_queue_brings_nothing(own_cluster: Any, topic: str) -> None:
-    async with Producer("pause", own_cluster.namesrv, options=PATIENT) as producer:
-        queue = (await producer.send(Message(topic, b"x"))).queue
+@asynccontextmanager
+async def one_queue(cluster: Any, topic: str, *bodies: bytes) -> AsyncIterator[tuple[PullConsumer, MessageQueue]]:
+    """Give a consumer that is at the beginning of one queue, which has these messages."""
+    async with Producer("one", cluster.namesrv, options=PATIENT) as producer:
+        queue = (await producer.send(Message(topic, bodies[0]))).queue
+        for body in bodies[1:]:
+            await producer.send_to(queue, Message(topic, body))
         async with PullConsumer(topic, instance=producer.instance) as consumer:
             await consumer.assign([queue])
             await consumer.seek_to_begin(queue)
-            await poll_all(consumer, 1)
-            consumer.pause([queue])
-            await consumer.seek_to_begin(queue)
-            assert await consumer.poll(0.1) == []
-            consumer.resume([queue])
-            assert len(await poll_all(consumer, 1)) == 1
+            yield consumer, queue
+
+
+async def test_a_paused_queue_brings_nothing(own_cluster: Any, topic: str) -> None:
+    async with one_queue(own_cluster, topic, b"x") as (consumer, queue):
+        await poll_all(consumer, 1)
+        consumer.pause([queue])
+        await consumer.seek_to_begin(queue)
+        assert await consumer.poll(0.1) == []
+        consumer.resume([queue])
+        assert len(await poll_all(consumer, 1)) == 1
 
 
 async def test_whoever_polls_is_woken_by_an_arrival(own_cluster: Any, topic: str) -> None:
@@ -51,26 +63,16 @@ async def test_whoever_polls_is_woken_by_an_arrival(own_cluster: Any, topic: str
 
 
 async def test_a_seek_ends_the_pull_that_waits_at_the_end(own_cluster: Any, topic: str) -> None:
-    async with Producer("seek", own_cluster.namesrv, options=PATIENT) as producer:
-        queue = (await producer.send(Message(topic, b"first"))).queue
-        async with PullConsumer(topic, instance=producer.instance) as consumer:
-            await consumer.assign([queue])
-            await consumer.seek_to_begin(queue)
-            await poll_all(consumer, 1)
-            assert await consumer.poll(0.2) == []  # the broker holds the next pull for 20 s
-            await consumer.seek_to_begin(queue)
-            assert [each.body for each in await consumer.poll(15)] == [b"first"]
+    async with one_queue(own_cluster, topic, b"first") as (consumer, queue):
+        await poll_all(consumer, 1)
+        assert await consumer.poll(0.2) == []  # the broker holds the next pull for 20 s
+        await consumer.seek_to_begin(queue)
+        assert [each.body for each in await consumer.poll(15)] == [b"first"]
 
 
 async def test_what_was_fetched_before_a_seek_is_not_polled(own_cluster: Any, topic: str) -> None:
-    async with Producer("seek", own_cluster.namesrv, options=PATIENT) as producer:
-        queue = (await producer.send(Message(topic, b"0"))).queue
-        for number in range(1, 40):
-            await producer.send_to(queue, Message(topic, b"%d" % number))
-        async with PullConsumer(topic, instance=producer.instance) as consumer:
-            await consumer.assign([queue])
-            await consumer.seek_to_begin(queue)
-            assert len(await poll_all(consumer, 10)) == 10  # more are fetched by now
-            await consumer.seek(queue, 35)
-            assert [each.body for each in await poll_all(consumer, 5)] == [b"35", b"36", b"37", b"38", b"39"]
-            assert consumer.position(queue) == 40
+    async with one_queue(own_cluster, topic, *(b"%d" % number for number in range(40))) as (consumer, queue):
+        assert len(await poll_all(consumer, 10)) == 10  # more are fetched by now
+        await consumer.seek(queue, 35)
+        assert [each.body for each in await poll_all(consumer, 5)] == [b"35", b"36", b"37", b"38", b"39"]
+        assert consumer.position(queue) == 40
