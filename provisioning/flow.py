@@ -80,7 +80,7 @@ async def provision(
 
     Raises ProvisioningError.
     """
-    claim = [f"claim for {bench.name}"] if identity["claimed"] is None else []
+    claim = [f"claim for {bench.planned_name}"] if identity["claimed"] is None else []
     owned = "would be claimed" if claim else await talk.own(identity, bench)
     sha256 = file_sha256(wanted.bundle) if wanted.bundle else ""
     request = wanted.request(sha256, int(now_s()))

@@ -148,7 +148,7 @@ class MemberRole:
 
     def told(self) -> dict[str, object]:
         """Return what the health object tells."""
-        state, diverged = self._state, self._driver.view.divergence()
+        state, diverged, alone = self._state, self._driver.view.divergence(), self._driver.view.alone()
         return {
             "role": "member",
             "member": self._driver.member,
@@ -160,6 +160,7 @@ class MemberRole:
             "members": [each.to_json() for each in self._driver.view.members()],
             **self._driver.view.copies().to_json(),
             "diverged": diverged._asdict() if diverged else None,
+            "alone_since_ms": alone[-1].at_ms if alone and alone[-1].end is None else None,
             "certificates": self._driver.view.certificates()._asdict(),
             **self._slaves(),
         }

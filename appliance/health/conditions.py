@@ -195,7 +195,7 @@ CATALOGUE = (
         "test_member_conditions.py::test_each_trouble_of_a_group_is_one_condition_with_its_numbers",
     ),
     ConditionKind(
-        *("one_copy", "D702", "degraded", "after 2 minutes, on a leader"),
+        *("one_copy", "D702", "degraded", "after 2 minutes, where it acknowledges alone at once, on a leader"),
         "no other copy for 4 min: this box has the only one of what came since",
         "test_member_conditions.py::test_each_trouble_of_a_group_is_one_condition_with_its_numbers",
     ),

@@ -28,7 +28,8 @@ def member_conditions(told: Mapping[str, Any], now_ms: int, lasts: Lasts) -> lis
     if told["leader"] != told["member"]:
         return found
     others = [each for each in told["members"] if each["member"] != told["member"]]
-    return [*found, *_copies([each for each in others if not each["witness"]], lasts), *_witnesses(others, lasts)]
+    boxes = [each for each in others if not each["witness"]]
+    return [*found, *_one_copy(told, boxes, now_ms, lasts), *_copies(boxes, lasts), *_witnesses(others, lasts)]
 
 
 def certificate_conditions(told: Mapping[str, Any], now_ms: int, *, trusted: bool) -> list[Condition]:
@@ -83,12 +84,22 @@ def _clocks(told: Mapping[str, Any]) -> Iterator[Condition]:
             yield Condition("member_clock", text, "let both boxes ask the same time server", each["member"])
 
 
+def _one_copy(
+    told: Mapping[str, Any], others: list[Mapping[str, Any]], now_ms: int, lasts: Lasts
+) -> Iterator[Condition]:
+    step = "start the other box, look at the network between them"
+    out_s = lasts("no_copy", not any(each["connected"] for each in others))
+    if told["alone_since_ms"] is not None:
+        since = span(max(0, now_ms - told["alone_since_ms"]) / 1000)
+        text = f"by order of a person this disk acknowledges alone for {since}: it has the only copy of what came since"
+        yield Condition("one_copy", text, f"{step}; it ends once another copy is level")
+    elif out_s >= REPLICA_OUT_S:
+        text = f"no other copy for {span(out_s)}: this box has the only one of what came since"
+        yield Condition("one_copy", text, step)
+
+
 def _copies(others: list[Mapping[str, Any]], lasts: Lasts) -> Iterator[Condition]:
     some = any(each["connected"] for each in others)
-    out_s = lasts("no_copy", not some)
-    if out_s >= REPLICA_OUT_S:
-        text = f"no other copy for {span(out_s)}: this box has the only one of what came since"
-        yield Condition("one_copy", text, "start the other box, look at the network between them")
     for each in others:
         name, behind, behind_s = each["member"], each["behind_bytes"], each["behind_s"]
         if each["refuses"] and behind:

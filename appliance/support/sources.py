@@ -122,19 +122,20 @@ def rocketbox(place: BoxFolders, *words: str, seconds: float = PROGRAM_S) -> str
 
 
 def listing(store: Path) -> str:
-    """Return names, sizes and times below the store; of queues, which are many, only sums."""
+    """Return names, sizes and times below the store, and where links lead; of queues, which are many, only sums."""
     lines, queues, queue_bytes = [], 0, 0
     for folder, below, files in os.walk(store, onerror=fail):
         below.sort()
-        for name in sorted(files):
+        linked = [name for name in below if Path(folder, name).is_symlink()]  # walk does not enter them
+        for name in sorted(files + linked):
             path = Path(folder, name)
             seen = path.lstat()
-            if "consumequeue" in path.parts:
+            if "consumequeue" in path.parts and not path.is_symlink():
                 queues, queue_bytes = queues + 1, queue_bytes + seen.st_size
-            else:
-                lines.append(
-                    f"{seen.st_size:>14} {seen.st_blocks * 512:>14} {int(seen.st_mtime)} {path.relative_to(store)}"
-                )
+                continue
+            to = f" -> {path.readlink()}" if path.is_symlink() else ""
+            changed = int(seen.st_mtime)
+            lines.append(f"{seen.st_size:>14} {seen.st_blocks * 512:>14} {changed} {path.relative_to(store)}{to}")
     return "\n".join(["size, on disk, changed, name", *lines, f"consumequeue: {queues} files, {queue_bytes} bytes", ""])
 
 

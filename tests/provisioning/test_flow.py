@@ -1,5 +1,6 @@
 """Bringing a box to what is wanted: order of requests, agreement, receipts that are believed and kept."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,16 @@ async def test_a_box_without_owner_is_claimed_only_after_the_yes() -> None:
         await provision(talk, IDENTITY | {"claimed": None}, BENCH, DesiredState(), agree=answer)
     assert talk.asked == ["plan", "identify", "own", "plan", "apply", "verify"]
     assert asked == [[f"claim for {BENCH.name}", "name"]] * 2
+
+
+async def test_an_owner_whose_secret_is_not_kept_yet_has_no_name_in_a_plan() -> None:
+    for bench, name in (
+        (replace(BENCH, owner_id="", keep=list), "a new owner, whose secret is made then"),
+        (replace(BENCH, owner_id="plant-3", keep=list), "plant-3"),
+    ):
+        talk: Any = Told([])
+        outcome = await provision(talk, IDENTITY | {"claimed": None}, bench, DesiredState(), dry_run=True)
+        assert outcome.changes == [f"claim for {name}"]
 
 
 @pytest.mark.parametrize(("changes", "uploaded"), [(["version 1 -> 2"], True), (["name"], False), ([], False)])

@@ -26,6 +26,7 @@ class Role:
         leader = {"leader": "a" if self._leads else "b", "serves": self.serves}
         certificates = {"own_ends_ms": 2 * NOON, "ends_ms": {}, "failure": ""}
         told = {"role": "member", "member": "a", "members": others, "diverged": None, "certificates": certificates}
+        told["alone_since_ms"] = None
         return {**told, **leader}
 
 

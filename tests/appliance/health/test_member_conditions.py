@@ -7,6 +7,7 @@ from appliance.health.member_conditions import certificate_conditions, member_co
 BOX = {"witness": False, "connected": True, "behind_bytes": 0, "behind_s": 0.0, "refuses": "", "clock_drift_s": 0.1}
 WELL: dict[str, Any] = {
     "role": "member", "member": "a", "is": "leader", "serves": True, "term": 3, "leader": "a", "diverged": None,
+    "alone_since_ms": None,
     "copies": 2, "copies_there": 2,
     "members": [{**BOX, "member": "a"}, {**BOX, "member": "b"}, {**BOX, "member": "w", "witness": True}],
 }  # fmt: skip
@@ -37,6 +38,10 @@ def test_each_trouble_of_a_group_is_one_condition_with_its_numbers() -> None:
     away: dict[str, object] = {"connected": False}
     text = "no other copy for 4 min: this box has the only one of what came since"
     assert found(members(b=away)) == [("one_copy", text)]
+    alone = {"alone_since_ms": 1_000_000_000 - 90_000}
+    text = "by order of a person this disk acknowledges alone for 90 s: it has the only copy of what came since"
+    assert found({**WELL, **alone}, 0) == found({**members(b=away), **alone}) == [("one_copy", text)]
+    assert found({**WELL, **alone, "leader": "b", "copies_there": None}) == [], "the next leader has it"
     behind: dict[str, object] = {"behind_bytes": 40 << 20, "behind_s": 65.0}
     assert found(members(b=behind)) == [("copy_behind:b", "the copy on b is 40 MiB and 65 s behind")]
     silent: dict[str, object] = {"behind_bytes": None, "behind_s": None}

@@ -77,7 +77,11 @@ def test_the_listing_names_files_and_sums_queues(tmp_path: Path) -> None:
     put(store / "consumequeue/T/0/00000000000000000000", "x" * 20)
     put(store / "consumequeue/T/1/00000000000000000000", "x" * 40)
     (store / "gone").symlink_to("/nowhere")
+    (store / "index").symlink_to(tmp_path)
+    (store / "consumequeue/L").symlink_to(tmp_path)
     lines = listing(store).splitlines()
     assert lines[-1] == "consumequeue: 2 files, 60 bytes"
     assert [line.split()[0] for line in lines if line.endswith("commitlog/00000000000000000000")] == ["5"]
-    assert any(line.endswith(" gone") for line in lines)
+    assert any(line.endswith(" gone -> /nowhere") for line in lines)
+    for name in ("index", "consumequeue/L"):
+        assert any(line.endswith(f" {name} -> {tmp_path}") for line in lines), "a folder that is a link is told as one"
