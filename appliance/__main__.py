@@ -129,8 +129,8 @@ def _main(arguments: Sequence[str] | None) -> int:
     chosen = next((word for word in given if not word.startswith("-")), None)
     if chosen in ALSO:
         given[given.index(chosen)] = chosen = ALSO[chosen]
-    if chosen is None and given and _told(given):
-        return 0
+    if chosen is None and given:
+        return _without_command(given)
     parser = Parser(prog="rocketbox", description="A RocketMQ appliance.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, prog="rocketbox")
     asked = parser  # whose usage belongs to a complaint
@@ -160,8 +160,8 @@ def _main(arguments: Sequence[str] | None) -> int:
     return int(parsed.run(parsed))
 
 
-def _told(given: Sequence[str]) -> bool:
-    """Print the help or the version if that is asked for."""
+def _without_command(given: Sequence[str]) -> int:
+    """Print the help or the version, or say which option is unknown; return the exit code."""
     if HELP.intersection(given):
         from appliance.commands.overview import help_text
 
@@ -171,8 +171,10 @@ def _told(given: Sequence[str]) -> bool:
 
         print(f"rocketbox {package_version()}")
     else:
-        return False
-    return True
+        parser = Parser(prog="rocketbox", usage="rocketbox [--help] [--version] COMMAND ...")
+        parser.add_argument("--version")
+        parser.error(f"unrecognized arguments: {given[0]}")
+    return 0
 
 
 def _reader_gone() -> bool:

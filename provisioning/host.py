@@ -49,13 +49,13 @@ class Bench:
     """Who provisions: the fleet secret, the name of the owner and of the person.
 
     `keep` is called before a box is claimed: a new secret is written down when the first box needs it, not before.
-    None: the secret is kept already.
     """
 
     fleet_secret: bytes = field(repr=False)
     owner_id: str = ""
     user: str = ""
-    keep: Callable[[], None] | None = None
+    keep: Callable[[], None] = lambda: None
+    is_kept: bool = True
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class Bench:
     @property
     def planned_name(self) -> str:
         """Return what a plan calls the owner: one that goes by a secret that is not kept yet has no name to rely on."""
-        return self.name if self.owner_id or self.keep is None else "a new owner, whose secret is made then"
+        return self.name if self.owner_id or self.is_kept else "a new owner, whose secret is made then"
 
 
 class BenchConversation:
@@ -150,8 +150,7 @@ class BenchConversation:
         """Claim an unclaimed box, then prove ownership both ways; returns `claimed` or `known`."""
         secret, how = box_secret(bench.fleet_secret, self.serial), "known"
         if identity["claimed"] is None:
-            if bench.keep is not None:
-                bench.keep()
+            bench.keep()
             await self.request("claim", {"owner_id": bench.name, "secret": secret})
             how = "claimed"
         host_nonce, nonce = os.urandom(32), bytes(identity["nonce"])

@@ -52,7 +52,8 @@ def load_bench(arguments: argparse.Namespace) -> Bench:
     path = arguments.secret or Path.home() / ".config/rocketbox/fleet-secret"
     if not path.exists() and arguments.secret is None:
         secret = os.urandom(32)
-        return Bench(secret, arguments.owner, getpass.getuser(), keep=partial(keep_secret, path, secret))
+        keep = partial(keep_secret, path, secret)
+        return Bench(secret, arguments.owner, getpass.getuser(), keep=keep, is_kept=False)
     try:
         secret = bytes.fromhex(path.read_text().strip())
     except (OSError, ValueError) as exc:

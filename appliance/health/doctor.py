@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from appliance.health.health_file import DOWN
+
 Facts = Mapping[str, Any]
 SEVERITIES = ("ok", "warning", "error")
 SHIPPED_SYSCTL = {
@@ -23,7 +25,6 @@ SHIPPED_SYSCTL = {
 }
 NO_DURABILITY = {"tmpfs", "ramfs", "overlay", "nfs", "nfs4", "cifs", "9p", "fuse.sshfs", "virtiofs"}
 GIB = 1 << 30
-DOWN = "D200"  # no process of the product, or none that shows life
 
 
 @dataclass(frozen=True, slots=True)

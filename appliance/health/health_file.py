@@ -12,6 +12,7 @@ from typing import Any
 from appliance.health.condition_rules import size
 from watchdog.proof import Reason
 
+DOWN = "D200"  # no process of the product, or none that shows life
 WRITE_S = 10.0  # how often a box that serves writes it
 REPORTS = " (a stock slave reports its memory, not its disk)"
 
@@ -64,7 +65,7 @@ def _is_gone(pid: object) -> bool:
 
 
 def _unknown(text: str, step: str) -> dict[str, Any]:
-    return {"state": "failing", "reasons": [Reason("D200", text, step).to_json()]}
+    return {"state": "failing", "reasons": [Reason(DOWN, text, step).to_json()]}
 
 
 def _boot(health: Mapping[str, Any]) -> str:

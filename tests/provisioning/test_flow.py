@@ -77,8 +77,8 @@ async def test_a_box_without_owner_is_claimed_only_after_the_yes() -> None:
 
 async def test_an_owner_whose_secret_is_not_kept_yet_has_no_name_in_a_plan() -> None:
     for bench, name in (
-        (replace(BENCH, owner_id="", keep=list), "a new owner, whose secret is made then"),
-        (replace(BENCH, owner_id="plant-3", keep=list), "plant-3"),
+        (replace(BENCH, owner_id="", is_kept=False), "a new owner, whose secret is made then"),
+        (replace(BENCH, owner_id="plant-3", is_kept=False), "plant-3"),
     ):
         talk: Any = Told([])
         outcome = await provision(talk, IDENTITY | {"claimed": None}, bench, DesiredState(), dry_run=True)

@@ -1,4 +1,4 @@
-"""`rocketbox conditions`: what is wrong now, and muting what is known; 0 done, 1 could not ask."""
+"""`rocketbox conditions`: what is wrong now, and muting what is known; 0 done, 1 no box runs here."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ from appliance.admin import NAME, AdminRefused, AdminSilent, ask
 from appliance.commands.box.status import health_path
 from appliance.commands.settings import add_config_arguments
 from appliance.health.conditions import documentation
-from appliance.health.health_file import read_health
+from appliance.health.health_file import DOWN, read_health
 from uplink_spark.bounds import whole
 from uplink_spark.console import print_table
 
@@ -37,7 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     path = health_path(arguments)
     if arguments.verb == "list":
-        return show(read_health(path), as_json=arguments.json)
+        health = read_health(path)
+        show(health, as_json=arguments.json)
+        return COULD_NOT_ASK if any(row["code"] == DOWN for row in health.get("reasons", ())) else 0
     if arguments.key is None:
         print(f"rocketbox: {arguments.verb} needs an ID; `rocketbox conditions` lists them", file=sys.stderr)
         return WRONG_WORDS
@@ -51,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     return int(answer["code"])
 
 
-def show(health: Mapping[str, Any], *, as_json: bool) -> int:
+def show(health: Mapping[str, Any], *, as_json: bool) -> None:
     """Print what holds now, the weightiest first."""
     rows = [{"id": each["code"], **each} for each in health.get("reasons", ())]
     rows += [{**each, "state": "muted"} for each in health.get("muted", ())]
@@ -62,4 +64,3 @@ def show(health: Mapping[str, Any], *, as_json: bool) -> int:
         print_table(("ID", "STATE", "WHAT"), [(row["id"], row.get("state", ""), row["text"]) for row in rows])
     else:
         print("nothing is wrong")
-    return 0

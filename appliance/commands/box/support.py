@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from appliance.device.bench_console import Console
     from provisioning.host import Bench, BenchConversation
 
-DONE, NOT_WRITTEN = 0, 1
+DONE, NOT_WRITTEN, WRONG_WORDS = 0, 1, 2
 NAME = "rocketbox-support-%Y%m%d-%H%M%S.tar.gz"
 
 EXAMPLE = """examples:
@@ -52,6 +52,11 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = Path(arguments.to or time.strftime(NAME, time.gmtime()))
     if arguments.over_serial:
         return _fetch(arguments, wanted)
+    if arguments.data is not None and not arguments.data.is_dir():
+        print(
+            f"rocketbox: support: {arguments.data} is not a folder; --data DIR names the box's folder", file=sys.stderr
+        )
+        return WRONG_WORDS
     place = BoxFolders(data_folder(arguments), health_path(arguments).parent, config_file(arguments))
     made = make_bundle(place, cap=int(arguments.max_mib * MIB))
     if arguments.to == "-":

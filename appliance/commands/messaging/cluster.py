@@ -85,7 +85,8 @@ def _tls(trust: Path | None, context: Context | None) -> ssl.SSLContext | None:
         if context and context.tls_cert:
             made.load_cert_chain(context.tls_cert, context.tls_key or None)
     except OSError as error:
-        raise ClientError(f"{error.filename or trust}: {error}") from error
+        why = error.strerror or str(error)
+        raise ClientError(f"the certificates for TLS cannot be read: {error.filename or trust}: {why}") from error
     return made
 
 

@@ -32,6 +32,7 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
         ("", "no command given; rocketbox --help lists them"),
         ("topcs list", "unknown command 'topcs', did you mean \"topics\"?"),
         ("xyzzy", "unknown command 'xyzzy'; rocketbox --help lists them"),
+        ("--verison", 'unrecognized arguments: --verison, did you mean "--version"?'),
         ("topics lst", 'did you mean "list"?'),
         ("topics list --jsno", 'unrecognized arguments: --jsno, did you mean "--json"?'),
         ("config show --orign", 'did you mean "--origin"?'),

@@ -38,6 +38,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("fsck file", 2, "does not contain a store"),
         ("backup to --data .", 2, "does not contain a store"),
         ("loss --data nowhere", 2, "nowhere/store does not contain a store; --data DIR names the box's folder"),
+        ("support --data nowhere", 2, "nowhere is not a folder; --data DIR names the box's folder"),
+        ("topics list --tls-ca nowhere", 1, "certificates for TLS cannot be read: nowhere: No such file"),
         ("fsck . --salvage .", 2, "is not empty: name a new or an empty folder"),
         ("restore file --data .", 2, "Not a directory"),
         ("uplink export --to none --data .", 1, "is the stick mounted?"),

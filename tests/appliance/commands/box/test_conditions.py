@@ -66,5 +66,8 @@ def test_without_a_box_or_an_id_it_says_so(tmp_path: Path, capsys: pytest.Captur
     assert "needs an ID" in capsys.readouterr().err
     assert main(["conditions", "mute", "access_open", "--data", str(tmp_path)]) == 1
     assert "is the box running?" in capsys.readouterr().err
+    capsys.readouterr()
+    assert main(["conditions", "--data", str(tmp_path)]) == 1
+    assert "D200  -      no health file: the box is not running" in capsys.readouterr().out
     assert main(["conditions", "--docs"]) == 0
     assert capsys.readouterr().out.startswith("| condition |")
