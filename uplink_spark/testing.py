@@ -12,7 +12,7 @@ from pathlib import Path
 
 import trio
 
-from storage_driver.log.lineage import AloneRange, CutTold
+from storage_driver.log.lineage import AloneRange, CutTold, Switches
 from storage_driver.recovery.verdict import RecoveryVerdict
 from uplink_spark.box.cutting.scan import scan_records
 from uplink_spark.centre.verify import Verified
@@ -104,6 +104,7 @@ class MadeLineage:
 
     epochs: list[tuple[int, int]]
     runs: list[tuple[int, int]]
+    express: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
     cuts: list[CutTold] = field(default_factory=list)
     alone_told: list[AloneRange] = field(default_factory=list)
 
@@ -111,6 +112,12 @@ class MadeLineage:
         self.epochs.append((self.epochs[-1][0] + 1, log_offset))
 
     def land(self, landing: str) -> None: ...
+
+    def add_older_express(self, switches: Switches, /) -> None:
+        self.express = [*switches, *self.express]
+
+    def switch_express(self, log_offset: int, topics: tuple[str, ...], /, *, first: int = 0) -> None:
+        self.express = [*self.express, (log_offset, topics)] if topics else self.express
 
 
 class MadeLog:

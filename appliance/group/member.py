@@ -169,7 +169,7 @@ class Turn:
             nursery.start_soon(self._end_at_change, nursery.cancel_scope)
             nursery.start_soon(parts.applier.run, self._applied)
             if state.serves:
-                history = SharedHistory(parts.store, self._log, parts.files)
+                history = SharedHistory(parts.store, self._log, parts.files, parts.context.config.uplink.express)
                 size = parts.store.segment_bytes
                 nursery.start_soon(
                     Snapshots(

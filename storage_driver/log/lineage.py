@@ -12,6 +12,8 @@ from storage_driver.named_tuple import NamedTuple
 
 LAYOUT = 1
 Pairs = Sequence[tuple[int, int]]
+Switches = Sequence[tuple[int, tuple[str, ...]]]
+"""(log offset, topics): from there on the records of these topics travel to the centre apart from the log."""
 RUNS_KEPT = TERMS_KEPT = 1024
 ALONE_KEPT = 64
 
@@ -43,6 +45,7 @@ class Lineage:
         self.runs: list[tuple[int, int]] = []  # (run, log offset where it began)
         self.terms: list[tuple[int, int]] = []  # (term, log offset where it began), of a log that others share
         self.landing: str | None = None  # hex, the landing zone that this box ships to
+        self.express: list[tuple[int, tuple[str, ...]]] = []  # as `Switches`, ascending
         self.cuts: list[CutTold] = []  # of all members, as far as a leader was told; the log keeps them, not the file
         self.alone: list[AloneRange] = []  # the newest last
         self.alone_told: list[AloneRange] = []  # of all members, as cuts
@@ -77,13 +80,14 @@ class Lineage:
                 )
             epochs, runs, terms = _pairs(found["epochs"]), _pairs(found["runs"]), _pairs(found.get("terms", []))
             landing = found.get("landing")
-            alone = [_alone(row) for row in found.get("alone", [])]
+            alone, express = [_alone(row) for row in found.get("alone", [])], switches_of(found.get("express", []))
             if not epochs or (landing is not None and not isinstance(landing, str)):
                 raise ValueError("no epoch")
         except (StateDamaged, ValueError, TypeError, KeyError, AttributeError) as exc:
             self.damage = f"{self._file.path.name}: {exc}"
             return
         self.epochs, self.runs, self.terms, self.landing, self.alone = epochs, runs, terms, landing, alone
+        self.express = express
 
     def begin_run(self, first: int, end: int) -> None:
         """Append this run at the recovered end and make it durable. Raises OSError."""
@@ -103,7 +107,7 @@ class Lineage:
 
     def adopt(self, epochs: Sequence[tuple[int, int]]) -> None:
         """Take over the epochs of the log that this one, which is empty, becomes a copy of. Raises OSError."""
-        self.epochs = list(epochs)
+        self.epochs, self.express = list(epochs), []
         self.save()
 
     def begin_term(self, term: int, log_offset: int) -> None:
@@ -146,20 +150,50 @@ class Lineage:
         self.landing = landing
         self.save()
 
-    def take_over(self, epochs: Pairs, runs: Pairs, landing: str | None, log_offset: int) -> None:
+    def switch_express(self, log_offset: int, topics: tuple[str, ...], *, first: int = 0) -> None:
+        """Have the records of these topics travel apart from a log offset on, durably; no others do then.
+
+        first: where the log begins; what was switched below it, and again there, is forgotten. Raises OSError.
+        """
+        now = self.express[-1][1] if self.express else ()
+        if now == topics:
+            return
+        kept = [switch for switch in self.express if switch[0] < log_offset]
+        while len(kept) > 1 and kept[1][0] <= first:
+            del kept[0]
+        self._save_express([*kept, (log_offset, topics)])
+
+    def _save_express(self, switches: list[tuple[int, tuple[str, ...]]]) -> None:
+        before, self.express = self.express, switches
+        try:
+            self.save()
+        except OSError:
+            self.express = before  # who tries again writes again
+            raise
+
+    def add_older_express(self, switches: Switches) -> None:
+        """Note switches that were kept elsewhere, those below all that is known here. Raises OSError."""
+        older = [switch for switch in switches if not self.express or switch[0] < self.express[0][0]]
+        if older:
+            self._save_express([*older, *self.express])
+
+    def take_over(
+        self, epochs: Pairs, runs: Pairs, landing: str | None, log_offset: int, express: Switches | None = None
+    ) -> None:
         """Go on with the history that another box wrote of this log; this box writes from a log offset on.
 
-        Raises OSError.
+        express: None where the other did not say. Raises OSError.
         """
         self.epochs, self.landing = list(epochs), landing
+        self.express = self.express if express is None else list(express)
         self._append_run(runs, log_offset)
         self.save()
 
     def save(self) -> None:
         """Write the identity. Raises OSError."""
         value = {"layout": LAYOUT, "epochs": self.epochs, "runs": self.runs, "landing": self.landing}
-        more: dict[str, object] = {"terms": self.terms} if self.terms else {}
-        self._file.save({**value, **more, **({"alone": self.alone} if self.alone else {})})
+        more = {"terms": self.terms, "alone": self.alone, "express": self.express}
+        self._file.save({**value, **{name: rows for name, rows in more.items() if rows}})
 
 
 def rising(runs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
@@ -173,6 +207,14 @@ def rising(runs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
             found.pop()
         found.append(row)
     return tuple(found)
+
+
+def switches_of(value: Any) -> list[tuple[int, tuple[str, ...]]]:
+    """Return switches as they were written. Raises ValueError, TypeError."""
+    switches = [(at, tuple(topics)) for at, topics in value]
+    if any(type(at) is not int or not all(isinstance(topic, str) for topic in topics) for at, topics in switches):
+        raise ValueError("a switch has a log offset and topics")
+    return switches
 
 
 def _alone(row: Any) -> AloneRange:

@@ -98,8 +98,7 @@ class Shipper:
                 self.state.ledger.gaps.covered = Intervals(
                     await self.state.workers.in_thread(self.state.source.damaged)
                 )
-                if self.state.ledger.switch_express(self.state.source.committed, self.state.config.express):
-                    await self.state.workers.in_thread(self.state.ledger.save)
+                await self.state.workers.in_thread(self.state.settle_express)
             except OSError as error:
                 if LEDGER not in self.state.alarms:
                     self.state.alarm(LEDGER, f"nothing is shipped: {error}; fix it; the box tries again")

@@ -12,7 +12,7 @@ from typing import Protocol
 import trio
 
 from storage_driver.files.unreadable import only_unreadable
-from storage_driver.log.lineage import AloneRange, CutTold
+from storage_driver.log.lineage import AloneRange, CutTold, Switches
 from storage_driver.recovery.verdict import RecoveryVerdict
 from uplink_spark.box.cutting.cutter import LogFile
 from uplink_spark.box.cutting.scan import scan_records
@@ -36,15 +36,18 @@ log = logging.getLogger("uplink_spark.shipper")
 
 
 class LineageBook(Protocol):
-    """Epochs and runs of the log (storage_driver.log.lineage)."""
+    """Epochs, runs and express switches of the log (storage_driver.log.lineage)."""
 
     epochs: list[tuple[int, int]]
     runs: list[tuple[int, int]]
+    express: list[tuple[int, tuple[str, ...]]]
     cuts: list[CutTold]
     alone_told: list[AloneRange]
 
     def fork(self, log_offset: int) -> None: ...
     def land(self, landing: str) -> None: ...
+    def add_older_express(self, switches: Switches, /) -> None: ...
+    def switch_express(self, log_offset: int, topics: tuple[str, ...], /, *, first: int = 0) -> None: ...
 
 
 class LogSource(Protocol):
@@ -160,6 +163,13 @@ class ShipperState:
         self.step("B8")
         self.ledger.forked(log_offset)
         await self.workers.in_thread(self.ledger.save)
+
+    def settle_express(self) -> None:
+        """Have the express topics travel apart from here on, where others did before. Blocks. Raises OSError."""
+        lineage = self.source.lineage
+        lineage.add_older_express(self.ledger.switches)  # a box of an earlier release kept them with its receipts
+        lineage.switch_express(self.source.committed, self.config.express, first=self.source.first)
+        self.ledger.switches = lineage.express
 
     def declare(self, gap: Gap) -> None:
         """Declare a loss, durable before anybody hears of it. Blocks."""

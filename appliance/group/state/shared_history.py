@@ -14,7 +14,7 @@ from appliance.group.state.state_applier import StateFiles
 from appliance.group.state.state_log import StateLog
 from appliance.group.state.state_records import SINGLE, TableChange
 from storage_driver.errors import StateDamaged
-from storage_driver.log.lineage import AloneRange, CutTold, Lineage
+from storage_driver.log.lineage import AloneRange, CutTold, Lineage, switches_of
 from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance.group")
@@ -28,6 +28,8 @@ class LogWithHistory(Protocol):
     lineage: Lineage
 
     @property
+    def first(self) -> int: ...
+    @property
     def end(self) -> int: ...
 
 
@@ -37,6 +39,7 @@ class _History(NamedTuple):
     epochs: list[tuple[int, int]]
     runs: list[tuple[int, int]]
     landing: str | None
+    express: list[tuple[int, tuple[str, ...]]] | None  # None: a box of an earlier release, which says nothing of it
     cuts: list[CutTold]
     alone: list[AloneRange]
 
@@ -44,20 +47,24 @@ class _History(NamedTuple):
 class SharedHistory:
     """Runs on a leader."""
 
-    def __init__(self, store: LogWithHistory, state: StateLog, files: StateFiles) -> None:
-        self._store, self._state, self._files = store, state, files
+    def __init__(
+        self, store: LogWithHistory, state: StateLog, files: StateFiles, express: tuple[str, ...] = ()
+    ) -> None:
+        """express: topics that this box ships apart."""
+        self._store, self._state, self._files, self._express = store, state, files, express
         self._told: dict[str, Any] = {}
 
     async def take_over(self) -> None:
         """Go on where the last leader stopped; return once others know it, as whatever is shipped names the run."""
         before, at = await trio.to_thread.run_sync(self._load), self._store.end
         if before is not None:
-            epochs, runs, landing, cuts, alone = before
-            await trio.to_thread.run_sync(self._store.lineage.take_over, epochs, runs, landing, at)
-            merge_cuts(self._store.lineage, cuts)
-            self._store.lineage.note_alone(alone)
+            lineage, rows = self._store.lineage, before.express
+            await trio.to_thread.run_sync(lineage.take_over, before.epochs, before.runs, before.landing, at, rows)
+            merge_cuts(self._store.lineage, before.cuts)
+            self._store.lineage.note_alone(before.alone)
         else:
             self._store.lineage.note_alone(())
+        await trio.to_thread.run_sync(self._switch_express, at)
         while True:
             try:
                 await self._state.wait(self._tell())
@@ -65,6 +72,9 @@ class SharedHistory:
             except OSError as exc:
                 log.warning("event=history_not_in_log reason=%r", str(exc))
             await trio.sleep(LOOK_S)
+
+    def _switch_express(self, log_offset: int) -> None:
+        self._store.lineage.switch_express(log_offset, self._express, first=self._store.first)
 
     async def run(self) -> None:
         """Tell what the uplink changes of it: the landing zone, a new epoch."""
@@ -86,6 +96,7 @@ class SharedHistory:
         lineage = self._store.lineage
         more = {"cuts": list(map(list, lineage.cuts)), "alone": list(map(list, lineage.alone_told))}
         more = {name: rows for name, rows in more.items() if rows}
+        more["express"] = [[at, list(topics)] for at, topics in lineage.express]
         return {"epochs": list(lineage.epochs), "runs": list(lineage.runs), "landing": lineage.landing, **more}
 
     def _load(self) -> "_History | None":
@@ -97,8 +108,9 @@ class SharedHistory:
             epochs, runs = ([(int(a), int(b)) for a, b in content[name]] for name in ("epochs", "runs"))
             cuts = [CutTold(str(name), *map(int, rest)) for name, *rest in content.get("cuts", ())]
             alone = [AloneRange(*map(int, row)) for row in content.get("alone", ())]
-            landing = content["landing"]
+            landing, rows = content["landing"], content.get("express")
+            express = None if rows is None else switches_of(rows)
         except (StateDamaged, OSError, KeyError, TypeError, ValueError) as exc:
             log.error("event=table_damaged table=lineage reason=%r", f"{type(exc).__name__}: {exc}")
             return None
-        return _History(epochs, runs, landing if isinstance(landing, str) else None, cuts, alone)
+        return _History(epochs, runs, landing if isinstance(landing, str) else None, express, cuts, alone)

@@ -24,9 +24,7 @@ pytestmark = [pytest.mark.slow, needs_openssl]
 
 def ranges(landing: Path) -> list[tuple[int, int, int]]:
     """Return epoch, start and end of everything of the log that landed, in order."""
-    zone = ZoneReader(str(landing))
-    ends = zone.ends()
-    return sorted((e.epoch, e.start, e.end) for e in zone.entries(dict.fromkeys(ends, 0), ends) if e.kind == "log")
+    return sorted((each.epoch, each.start, each.end) for each in entries_in(landing) if each.kind == "log")
 
 
 async def sends(member: RealMember, keys: list[str]) -> None:
@@ -136,11 +134,42 @@ async def test_what_a_member_gave_up_is_in_the_gap_ledger_shipped_or_not(spark: 
     assert of_b[0][0] >= diverged["start"], "what b wrote there is of another epoch: no offset is there twice"
 
 
+async def test_an_express_record_lands_once_whoever_leads(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path / "landing")
+    uplink = f'[uplink]\ngateway = "{gateway.address}"\nmax_delay_s = 3600\n'
+    a, b = pair_of(tmp_path, f'{uplink}express = ["T"]\nexpress_max_delay_s = 0.05\n')
+    try:
+        await trio.to_thread.run_sync(gateway.start)
+        await start(a, b)
+        await lead(a)
+        await sends(a, ["before"])
+        await until(lambda: any(each.kind == "pick" for each in entries_in(gateway.landing)))
+        await lead(b)
+        await sends(b, ["behind"])
+        await b.ask("uplink.ship-now")
+        await until(lambda: {"before", "behind"} <= landed(gateway.landing)[0])
+    finally:
+        for child in (a, b, gateway):
+            if child.running:
+                child.kill()
+    found = entries_in(gateway.landing)
+    picks = [each for each in found if each.kind == "pick"]
+    log = [each for each in found if each.kind == "log"]
+    assert max(each.end for each in log) > min(each.start for each in picks)
+    for each in log:
+        of_both = [pick for pick in picks if pick.start < each.end and each.start < pick.end]
+        assert not of_both or each.skip == ("T",), f"rows of {each.start} to {each.end} are in two pieces"
+
+
 def classes_in(landing: Path) -> set[str]:
     return {str(entry.gap["class"]) for entry in gaps_in(landing) if entry.gap}
 
 
 def gaps_in(landing: Path) -> list[ManifestEntry]:
+    return [each for each in entries_in(landing) if each.kind == "gap"]
+
+
+def entries_in(landing: Path) -> list[ManifestEntry]:
     zone = ZoneReader(str(landing))
     ends = zone.ends()
-    return [each for each in zone.entries(dict.fromkeys(ends, 0), ends) if each.kind == "gap"]
+    return list(zone.entries(dict.fromkeys(ends, 0), ends))

@@ -1,5 +1,6 @@
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,4 +131,50 @@ def test_a_range_of_other_things_than_numbers_is_damage(tmp_path: Path) -> None:
     one.begin_run(0, 0)
     one.alone = [AloneRange(0, "x", 1)]  # type: ignore[arg-type]
     one.save()
+    assert lineage(tmp_path).damage is not None
+
+
+def test_what_travels_apart_is_known_from_switch_to_switch_and_over_a_restart(tmp_path: Path) -> None:
+    made = lineage(tmp_path)
+    made.begin_run(0, 0)
+    made.switch_express(0, ())
+    assert made.express == [], "nothing does at first"
+    for log_offset, topics in ((40, ("A",)), (60, ("A",)), (80, ("A", "B")), (80, ("B",)), (90, ())):
+        made.switch_express(log_offset, topics)
+    assert made.express == [(40, ("A",)), (80, ("B",)), (90, ())]
+    again = lineage(tmp_path)
+    assert again.express == made.express
+    again.switch_express(100, ("C",), first=85)
+    assert again.express == [(80, ("B",)), (90, ()), (100, ("C",))], "the log begins at 85"
+
+
+def test_switches_of_an_earlier_release_come_before_all_others(tmp_path: Path) -> None:
+    made = lineage(tmp_path)
+    made.begin_run(0, 0)
+    made.switch_express(50, ("A",))
+    made.add_older_express([(20, ("A",)), (60, ())])
+    assert made.express == [(20, ("A",)), (50, ("A",))]
+
+
+def test_who_goes_on_with_a_log_has_its_express_topics(tmp_path: Path) -> None:
+    made = lineage(tmp_path)
+    made.begin_run(0, 0)
+    made.switch_express(50, ("A",))
+    made.take_over([(7, 0)], [(8, 0)], None, 100)
+    assert made.express == [(50, ("A",))], "the other did not say"
+    made.take_over([(7, 0)], [(8, 0)], None, 100, [(20, ("A",))])
+    assert made.express == [(20, ("A",))]
+    made.take_over([(7, 0)], [(8, 0)], None, 100, [])
+    assert made.express == [], "what was switched here has not become part of the log"
+    made.switch_express(120, ("A",))
+    made.adopt([(9, 0)])
+    assert made.express == [], "it is another log"
+
+
+@pytest.mark.parametrize("switches", [[("x", ("A",))], [(1, (2,))], [(1,)], 7])
+def test_a_switch_of_other_things_is_damage(tmp_path: Path, switches: Any) -> None:
+    made = lineage(tmp_path)
+    made.begin_run(0, 0)
+    made.express = switches
+    made.save()
     assert lineage(tmp_path).damage is not None

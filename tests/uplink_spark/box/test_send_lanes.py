@@ -46,7 +46,7 @@ async def test_what_the_ledger_lacks_is_sent_and_a_refused_range_once_more(tmp_p
 
 async def test_express_records_have_their_own_plan_while_a_topic_is_express(tmp_path: Path) -> None:
     state = state_of(tmp_path)
-    state.ledger.switch_express(2000, ("ALARM",))
+    state.ledger.switches = [(2000, ("ALARM",))]
     state.ship_now()
     lanes = SendLanes(state)
     cut = lanes.decide("express", lanes.express, lanes.facts(0, 1 << 20))

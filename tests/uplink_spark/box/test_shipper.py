@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
+from storage_driver.log.lineage import Lineage
 from uplink_spark.testing import landed_log
 from uplink_spark.testing_site import MIB, box, fill, gateway, log_of, message, shipped, until
 
@@ -110,21 +112,37 @@ async def test_a_ledger_that_no_memory_holds_ends_no_box(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("express", [(), ("fast",)])
-async def test_a_ledger_that_cannot_be_saved_ends_no_box(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, express: tuple[str, ...]
-) -> None:
-    monkeypatch.setattr("uplink_spark.box.shipper.LEDGER_S", 0.05)
+async def test_a_ledger_that_cannot_be_saved_ends_no_box(tmp_path: Path) -> None:
     folder = tmp_path / "store/rocketbox/uplink.cbor.tmp"
     folder.mkdir(parents=True)
-    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port, express=express) as (store, uplink):
+    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
         await fill(store, 100)
-        if express:
-            await until(lambda: "uplink.cbor.tmp" in uplink.shipper.state.alarms.get("ledger", ""))
-        else:
-            await until(
-                lambda: uplink.shipper.state.counts.pieces["log"] > 0 or bool(uplink.shipper.state.counts.errors)
-            )
+        await until(lambda: uplink.shipper.state.counts.pieces["log"] > 0 or bool(uplink.shipper.state.counts.errors))
+
+
+@pytest.mark.slow
+async def test_nothing_is_shipped_before_it_is_on_disk_what_travels_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uplink_spark.box.shipper.LEDGER_S", 0.05)
+    save, full = Lineage.save, True
+
+    def saved(lineage: Lineage) -> None:
+        if full and lineage.express:
+            raise OSError(errno.ENOSPC, "No space left on device", "identity.json.tmp")
+        save(lineage)
+
+    monkeypatch.setattr(Lineage, "save", saved)
+    async with (
+        gateway(tmp_path / "landing") as port,
+        box(tmp_path / "store", port, express=("fast",)) as (store, uplink),
+    ):
+        await fill(store, 100)
+        await until(lambda: "identity.json.tmp" in uplink.shipper.state.alarms.get("ledger", ""))
+        assert not uplink.shipper.state.counts.connects
+        full = False
+        await until(shipped(store, uplink))
+        assert uplink.shipper.state.ledger.switches == store.lineage.express != []
 
 
 @pytest.mark.slow

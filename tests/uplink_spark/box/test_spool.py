@@ -26,7 +26,7 @@ RAW = encode_log(RECORDS)
 def state_of(root: Path) -> ShipperState:
     ledger = Ledger(root / "rocketbox")
     ledger.open()
-    ledger.switch_express(0, ("ALARM",))
+    ledger.switches = [(0, ("ALARM",))]
     config = UplinkConfig(gateway="127.0.0.1", box="box-17")
     log = MadeLog(RAW)
     return ShipperState(log, config, ledger, now_ms=lambda: NOW, clock_ok=lambda: True)

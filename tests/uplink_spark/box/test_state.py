@@ -12,8 +12,10 @@ import pytest
 import trio
 import trio.testing
 
+from storage_driver.store import open_store
+from tests.storage_driver.test_store import message, put_all, small
 from uplink_spark.box.receipts.ledger import Ledger, ReceiptSeen
-from uplink_spark.box.state import ShipperState
+from uplink_spark.box.state import LogSource, ShipperState
 from uplink_spark.config import UplinkConfig
 from uplink_spark.testing import SOURCE, MadeLog, MadeRecord, encode_log
 
@@ -24,7 +26,7 @@ Make = Callable[..., ShipperState]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    def made(log: MadeLog | None = None, **settings: object) -> ShipperState:
+    def made(log: LogSource | None = None, **settings: object) -> ShipperState:
         ledger = Ledger(tmp_path / "rocketbox")
         ledger.open()
         config = replace(UplinkConfig(gateway="127.0.0.1", box="box-17"), **settings)  # type: ignore[arg-type]
@@ -38,7 +40,7 @@ async def test_a_piece_ends_at_a_file_a_run_an_epoch_and_a_switch(make: Make) ->
     lineage = state.source.lineage
     lineage.runs += [(8, 1000), (9, 5000)]
     lineage.epochs += [(2, 6000)]
-    state.ledger.switch_express(300, ("ALARM",))
+    state.ledger.switches = [(300, ("ALARM",))]
     borders = [0]
     while borders[-1] < 12288:
         borders.append(state.boundary(borders[-1]))
@@ -46,6 +48,24 @@ async def test_a_piece_ends_at_a_file_a_run_an_epoch_and_a_switch(make: Make) ->
     assert borders == [0, 300, 1000, 4096, 5000, 6000, 8192, 12288]
     assert state.file_end(0) == 4096
     assert state.file_end(4096) == 8192
+
+
+async def test_a_damaged_ledger_does_not_forget_what_travels_apart(make: Make, tmp_path: Path) -> None:
+    async with open_store(small(tmp_path / "store"), now_ms=lambda: NOW) as store:
+        state = make(store, express=("T",))
+        state.settle_express()
+        await put_all(store, [message()])
+        (tmp_path / "rocketbox" / "uplink.cbor").write_bytes(b"damaged")
+        again = make(store, express=("T",))
+        again.settle_express()
+        assert again.ledger.switches == state.ledger.switches == [(0, ("T",))]
+
+
+async def test_what_an_earlier_release_noted_with_its_receipts_holds(make: Make) -> None:
+    state = make(express=("A",))
+    state.ledger.switches = [(300, ("A",))]
+    state.settle_express()
+    assert state.ledger.switches[0] == state.source.lineage.express[0] == (300, ("A",))
 
 
 async def test_the_newest_piece_is_compared_only_where_its_bytes_lie_here(make: Make) -> None:

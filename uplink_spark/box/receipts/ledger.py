@@ -1,4 +1,4 @@
-"""What the box knows of its shipping: receipts, declared gaps, express switches, bytes of the month.
+"""What the box knows of its shipping: receipts, declared gaps, bytes of the month.
 
 Receipts live in memory and are replaced on disk after 64 MiB, 60 s, before retention deletes and at stop. Only what is
 synced lets a CommitLog file go. All offsets are of the log that is on this disk now: an offset has one owner epoch.
@@ -57,7 +57,7 @@ class Ledger:
         self.newest: tuple[int, int] | None = None  # shard and seq of the newest receipt of this landing
         self.receipted = Lanes(Intervals(), Intervals())
         self.elsewhere = Intervals()  # receipted by another landing before
-        self.switches: list[tuple[int, tuple[str, ...]]] = []  # from this offset on: express topics
+        self.switches: list[tuple[int, tuple[str, ...]]] = []  # express topics by log offset, as the lineage has them
         self.month = MonthUse()
         self.paused = False
         self.receipts: deque[ReceiptSeen] = deque(maxlen=KEPT_RECEIPTS)
@@ -112,7 +112,6 @@ class Ledger:
             "log": [list(part) for part in receipted.log],
             "pick": [list(part) for part in receipted.pick],
             "elsewhere": [list(part) for part in self.elsewhere],
-            "express": [[at, list(topics)] for at, topics in self.switches],
             "month": self.month.month,
             "month_bytes": self.month.wire_bytes,
             "paused": int(self.paused),
@@ -166,14 +165,6 @@ class Ledger:
             if at <= log_offset:
                 topics = names
         return topics
-
-    def switch_express(self, log_offset: int, topics: tuple[str, ...]) -> bool:
-        """From log_offset on these topics travel express; returns whether that is a change."""
-        now = self.switches[-1][1] if self.switches else ()
-        if now == topics:
-            return False
-        self.switches = [switch for switch in self.switches if switch[0] < log_offset] + [(log_offset, topics)]
-        return True
 
     def pick_spans(self, first: int, durable: int) -> list[Range]:
         """The ranges of the log whose express records travel on their own lane."""

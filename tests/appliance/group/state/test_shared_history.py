@@ -12,8 +12,8 @@ from tests.storage_driver.test_store import message, put_all
 from tests.waiting import until_it
 
 
-def history(leader: Lead) -> SharedHistory:
-    return SharedHistory(leader.side.store, leader.state, leader.side.files)
+def history(leader: Lead, express: tuple[str, ...] = ()) -> SharedHistory:
+    return SharedHistory(leader.side.store, leader.state, leader.side.files, express)
 
 
 async def test_the_next_leader_has_the_runs_of_the_one_before_and_one_of_its_own(tmp_path: Path) -> None:
@@ -34,6 +34,19 @@ async def test_the_next_leader_has_the_runs_of_the_one_before_and_one_of_its_own
         await first.applier.apply()
         await history(lead(first)).take_over()
         assert first.store.lineage.runs[:-1] == after.runs
+
+
+async def test_the_next_leader_has_the_express_topics_of_the_one_before(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a") as first, opened(tmp_path / "b") as second:
+        await put_all(first.store, [message()])
+        at = first.store.end
+        await history(lead(first), ("A",)).take_over()
+        assert first.store.lineage.express == [(at, ("A",))]
+        await copy(first.store, second.store)
+        await second.applier.apply()
+        end = second.store.end
+        await history(lead(second), ("B",)).take_over()
+        assert second.store.lineage.express == [(at, ("A",)), (end, ("B",))]
 
 
 async def test_what_the_uplink_changes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
