@@ -66,9 +66,10 @@ class HandlerSwitch:
             if pull := request.code in LONG_POLLS:
                 request.body = b""  # nobody reads it
             return AsyncReply(partial(self._outlast, None, request, peer), pull=pull)
+        body = request.body
         answer, packed = self._ask(handle, request, peer)
         if type(answer) is AsyncReply:
-            run = partial(self._outlast, answer, request, peer, packed)
+            run = partial(self._outlast, answer, request, peer, packed, b"" if answer.pull else body)
             return AsyncReply(run, pull=answer.pull, reads=answer.reads)
         return answer
 
@@ -89,9 +90,12 @@ class HandlerSwitch:
         return answer, packed if request.ext is ext else json.dumps(ext).encode()
 
     async def _outlast(
-        self, answer: Answer, request: RemotingCommand, peer: RequestPeer, packed: bytes = b""
+        self, answer: Answer, request: RemotingCommand, peer: RequestPeer, packed: bytes = b"", body: bytes = b""
     ) -> RemotingCommand | bytes | None:
-        """Return the answer of the first standing that gives one; `packed`: the fields, as of `_ask`."""
+        """Return the answer of the first standing that gives one.
+
+        packed: the fields, as of `_ask`. body: as it came, since who reads a large one takes it from the request.
+        """
         until = math.inf
         while True:
             if answer is None:
@@ -100,6 +104,7 @@ class HandlerSwitch:
                 handle = await self._next()
                 if handle is None:
                     return self._not_now(request)
+                body = request.body = request.body or body
                 answer, packed = self._ask(handle, request, peer, packed)
             with trio.CancelScope(deadline=until) as scope:
                 self._under_way.add(scope)

@@ -1,8 +1,11 @@
 """Requests of a connection that outlasts the standings of a member."""
 
+from functools import partial
+
 import pytest
 import trio
 
+from appliance.broker.large_bodies import read_in_thread
 from appliance.group.kept_connections import MOST_WAITING, NOT_NOW, SENT_S, HandlerSwitch
 from appliance.requests import Answer, AsyncReply, DeferredReply, Handle, Reply, RequestPeer, settled
 from appliance.testing import FakePeer
@@ -110,6 +113,32 @@ async def test_a_pull_that_has_let_go_of_its_fields_is_asked_of_the_next_standin
             await trio.testing.wait_all_tasks_blocked()
         switch.use(ends)
     assert asked == [{"topic": "T"}] * 5
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["to a standing", "between two"])
+async def test_a_large_body_that_a_thread_has_read_is_asked_of_each_standing(waits: bool) -> None:
+    switch, read = HandlerSwitch(str), list[int]()
+
+    async def later(request: RemotingCommand) -> RemotingCommand:
+        read.append(await read_in_thread(len, request))
+        await trio.sleep_forever()
+        raise AssertionError
+
+    def reads(request: RemotingCommand, peer: RequestPeer) -> Answer:
+        return AsyncReply(partial(later, request), needs_body=True)
+
+    if not waits:
+        switch.use(reads)
+    answer = switch(RemotingCommand(34, body=bytes(100_000)), FakePeer())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(settled, answer)
+        for count in range(1, 4):
+            switch.use(reads)
+            while len(read) < count:  # noqa: ASYNC110 a thread has no event
+                await trio.sleep(0.001)
+            switch.leave()
+        nursery.cancel_scope.cancel()
+    assert read == [100_000] * 3
 
 
 def test_what_waits_for_a_standing_and_is_not_counted_keeps_no_body() -> None:
