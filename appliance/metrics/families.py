@@ -121,7 +121,11 @@ NETWORK = (
         2,
     ),
     Family("rocketbox_bytes_in_flight", GAUGE, "Bytes of requests whose answers are pending."),
-    Family("rocketbox_readers_paused", GAUGE, "1 while all readers wait because too many bytes are in flight."),
+    Family(
+        "rocketbox_readers_paused",
+        GAUGE,
+        "1 while too many bytes are in flight: who has much of it is not read.",
+    ),
     Family("rocketbox_requests_total", COUNTER, "Requests, by code or method.", ("port", "request"), MOST_CODES),
     Family(
         "rocketbox_refusals_total",

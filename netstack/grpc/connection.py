@@ -21,7 +21,7 @@ from netstack.grpc.open_calls import OpenCalls, OwnCalls
 from netstack.grpc.status import CallFailed, GrpcStatus, timeout_s
 from netstack.grpc.uploads import OwnUploads, Uploads
 from netstack.serving.governor import Governor
-from netstack.serving.in_flight import OwnPartial
+from netstack.serving.in_flight import OwnPartial, OwnPending
 from netstack.serving.limits import PARTIAL_MODEST, PRESSED_S
 from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
@@ -71,9 +71,10 @@ class GrpcConnection:
         self._open: dict[int, _Open] = {}
         self._ended = EndedCalls()
         self._stuck: set[int] = set()  # streaming calls whose last message waits for the client's windows
-        self._deferred: dict[Callable[[int, Wake], None], list[tuple[int, Deferred]]] = {}  # of this pass
+        # Of this pass, with the bytes of each request or of its answer.
+        self._deferred: dict[Callable[[int, Wake], None], list[tuple[int, Deferred, int]]] = {}
         self._read_at = trio.current_time()
-        self._partial, self._in_flight = OwnPartial(governor.in_flight), 0
+        self._partial, self._pending = OwnPartial(governor.in_flight), OwnPending(governor.in_flight)
         self._ponging = False
         self._nursery: trio.Nursery
 
@@ -114,7 +115,7 @@ class GrpcConnection:
 
     def is_busy(self) -> bool:
         """Whether a call of the peer is under way."""
-        return self._in_flight > 0
+        return self._pending.requests > 0
 
     def overdue(self, now: float) -> str | None:
         """Return why this connection is to be closed now, or None."""
@@ -206,13 +207,13 @@ class GrpcConnection:
 
     async def _wait_room(self) -> None:
         """Stop reading while the peer or the process has too much under way, or leaves too much unread."""
-        governor = self._governor
         self._partial.note(self._http2.partial_bytes)
         await self._partial.wait(self._http2.may_go_on)
-        if governor.in_flight.paused or self._outbox.full:
+        stopped = self._pending.is_stopped(self._http2.partial_bytes)
+        if stopped or self._outbox.full:
             self._partial.end_turn()  # perhaps its peer reads no answers
-        if governor.in_flight.paused:
-            await governor.in_flight.wait_open()
+        if stopped:
+            await self._pending.wait(self._http2.partial_bytes)
         if self._outbox.full:
             self._outbox.drained = drained = trio.Event()
             await drained.wait()
@@ -277,7 +278,7 @@ class GrpcConnection:
             if one.message is None:
                 raise CallFailed(GrpcStatus.INVALID_ARGUMENT, "no message")
             message, one.message = one.message, None
-            self._answer(number, one, self._handled(one.method, one.call, message))
+            self._answer(number, one, self._handled(one.method, one.call, message), len(message))
 
     def _handled(self, method: Unary, call: Call, message: bytes) -> Answer:
         """A handler that fails ends its call and no other. Raises CallFailed."""
@@ -293,12 +294,13 @@ class GrpcConnection:
         _log.error("event=call_failed path=%s peer=%s", call.text(b":path"), self.peer, exc_info=exc)
         return CallFailed(GrpcStatus.INTERNAL, f"{type(exc).__name__}: {exc}")
 
-    def _answer(self, number: int, one: _Open, answer: Answer) -> None:
+    def _answer(self, number: int, one: _Open, answer: Answer, size: int) -> None:
+        """Let an answer leave now, with what it waits for or from a task; `size` is that of the request."""
         if isinstance(answer, bytes):
             self._finish(number, answer)
         elif isinstance(answer, Deferred):
-            self._in_flight += 1
-            self._deferred.setdefault(answer.when, []).append((number, answer))
+            self._pending.requests += 1
+            self._deferred.setdefault(answer.when, []).append((number, answer, max(size, len(answer.message))))
         else:
             self._start(number, one, partial(self._run_task, number, answer))
 
@@ -306,14 +308,14 @@ class GrpcConnection:
         """Let the answers of this pass that wait for the same thing wait together, for the highest of their marks."""
         deferred, self._deferred = self._deferred, {}
         for when, rows in deferred.items():
-            size = sum(len(row.message) for _, row in rows)
-            self._governor.in_flight.take(size)
-            when(max(row.mark for _, row in rows), partial(self._on_durable, rows, size))
+            size = sum(size for _, _, size in rows)
+            self._pending.take(size)
+            when(max(row.mark for _, row, _ in rows), partial(self._on_durable, rows, size))
 
-    def _on_durable(self, rows: list[tuple[int, Deferred]], size: int, reason: str | None) -> None:
-        self._governor.in_flight.give(size)
-        self._in_flight -= len(rows)
-        for number, row in rows:
+    def _on_durable(self, rows: list[tuple[int, Deferred, int]], size: int, reason: str | None) -> None:
+        self._pending.give(size)
+        self._pending.requests -= len(rows)
+        for number, row, _ in rows:
             self._finish(number, row.message if reason is None else row.failed(reason))
         self._flush()
 
@@ -340,7 +342,7 @@ class GrpcConnection:
 
     def _start(self, number: int, one: _Open, run: Callable[[], Awaitable[None]]) -> None:
         one.scope = trio.CancelScope(deadline=one.call.deadline)
-        self._in_flight += isinstance(one.method, Unary)
+        self._pending.requests += isinstance(one.method, Unary)
         self._nursery.start_soon(self._run, number, one, run)
 
     async def _run(self, number: int, one: _Open, run: Callable[[], Awaitable[None]]) -> None:
@@ -355,7 +357,7 @@ class GrpcConnection:
         except Exception as exc:
             failed = self._failed(one.call, exc)
         finally:
-            self._in_flight -= isinstance(one.method, Unary)
+            self._pending.requests -= isinstance(one.method, Unary)
         if one.scope.cancelled_caught:
             failed = CallFailed(GrpcStatus.DEADLINE_EXCEEDED, "the deadline of the call is over")
         if self._open.pop(number, None) is not None:

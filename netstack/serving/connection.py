@@ -1,7 +1,8 @@
 """One connection: a reader that serves every whole frame of a receive in one pass, and a writer.
 
-Only an `AsyncReply` gets a task of its own. A reader stops while its peer has too much in flight or unread, or the
-process has; there is no other back-pressure. Source for the rules on flags: RocketMQ 4.9.8 NettyRemotingAbstract.
+Only an `AsyncReply` gets a task of its own. A reader stops while its peer has too much in flight or unread, or all
+peers together have and it more than a little of that; there is no other back-pressure. Source for the rules on flags:
+RocketMQ 4.9.8 NettyRemotingAbstract.
 """
 
 import logging
@@ -14,6 +15,7 @@ import trio
 
 from netstack.errors import HttpSpoken, ProtocolError, Refused
 from netstack.serving.governor import Governor
+from netstack.serving.in_flight import OwnPending
 from netstack.serving.limits import PARTIAL_FREE, PARTIAL_MODEST, PRESSED_S
 from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
@@ -40,7 +42,7 @@ class Connection:
     def __init__(self, stream: trio.abc.Stream, peer: Peer, outbox: Outbox, handle: Handle, governor: Governor) -> None:
         self.peer = peer
         self._stream, self._outbox, self._handle, self._governor = stream, outbox, handle, governor
-        self._bytes = governor.in_flight
+        self._bytes, self._pending = governor.in_flight, OwnPending(governor.in_flight)
         self._receive = receive_of(stream)
         self._pace = PeerActivity(trio.current_time())
         self._in_flight = self._unmade = 0  # requests; bytes of those that wait for room for their answers
@@ -121,7 +123,7 @@ class Connection:
         limits, governor, pace = self._governor.limits, self._governor, self._pace
         decoder, headers = FrameDecoder(limits.frame_bytes, limits.header_bytes), governor.headers
         try:
-            wanted = RECEIVE
+            wanted = PARTIAL_FREE if self._bytes.paused else RECEIVE
             while received := await self._receive(wanted):
                 size = len(received)
                 decoder.feed(received)
@@ -141,8 +143,10 @@ class Connection:
                 governor.received(frames, size)
                 if decoder.buffered or pace.partial:
                     wanted = await self._hold_partial(decoder.buffered, wanted, ended=frames > 0)
-                if self._bytes.paused or self._outbox.full:
+                if self._outbox.full or self._pending.is_stopped(pace.partial):
                     await self._wait_room()
+                if self._bytes.paused:
+                    wanted = PARTIAL_FREE
         except ProtocolError as broken:
             governor.note("protocol_error", self.peer.remote[0], port=self.peer.remote[1], reason=broken)
             if isinstance(broken, HttpSpoken) and not pace.frames and not self._made and not self._in_flight:
@@ -167,7 +171,7 @@ class Connection:
     async def _give_turn(self) -> None:
         """Let the answers so far leave, and others continue before the rest of what was received is served."""
         self._flush_replies()
-        if self._bytes.paused or self._outbox.full:
+        if self._outbox.full or self._pending.is_stopped(self._pace.partial):
             await self._wait_room()
         else:
             await trio.lowlevel.checkpoint()
@@ -193,8 +197,8 @@ class Connection:
         self._bytes.end_turn(self)  # perhaps its peer reads no answers
         self._flush_replies()
         while True:
-            if self._bytes.paused:
-                await self._bytes.wait_open()
+            if self._pending.is_stopped(self._pace.partial):
+                await self._pending.wait(self._pace.partial)
             elif self._in_flight >= limits.requests_in_flight or self._outbox.full:
                 self._room = self._outbox.drained = trio.Event()
                 await self._room.wait()
@@ -240,7 +244,7 @@ class Connection:
             self._outbox.send(replies)
         held, self._held = self._held, None
         if held is not None:
-            self._bytes.take(held.size)
+            self._pending.take(held.size)
             held.when(held.mark, partial(self._on_durable, held))
 
     def _on_durable(self, held: DeferredBatch, reason: str | None) -> None:
@@ -250,7 +254,7 @@ class Connection:
 
     def _done(self, count: int, size: int) -> None:
         self._in_flight -= count
-        self._bytes.give(size)
+        self._pending.give(size)
         if self._room is not None:
             self._room.set()
             self._room = None
@@ -261,7 +265,7 @@ class Connection:
             self._governor.parked_pulls += 1
         else:
             self._in_flight += 1
-            self._bytes.take(size)
+            self._pending.take(size)
         self._nursery.start_soon(self._run_later, later, command, size)
 
     async def _run_later(self, later: AsyncReply, command: RemotingCommand, size: int) -> None:

@@ -99,6 +99,43 @@ class BytesInFlight:
         await self._partial_room.wait()
 
 
+class OwnPending:
+    """What pending requests of one connection hold of that room.
+
+    While all hold too much, who holds much is not read, and who holds little goes on: its requests are small.
+    """
+
+    __slots__ = ("_all", "_waiting", "requests", "size")
+
+    def __init__(self, of_all: BytesInFlight) -> None:
+        self.size, self._all = 0, of_all
+        self.requests = 0  # a connection of gRPC counts them here
+        self._waiting: trio.CancelScope | None = None
+
+    def take(self, size: int) -> None:
+        """Count the bytes of a request whose answer is pending."""
+        self.size += size
+        self._all.take(size)
+
+    def give(self, size: int) -> None:
+        """Count the bytes of a request that is answered."""
+        self.size -= size
+        self._all.give(size)
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def is_stopped(self, partial: int) -> bool:
+        """Whether this connection is not to be read now, with so many bytes of an incomplete frame."""
+        return self._all.paused and self.size + partial >= PARTIAL_FREE
+
+    async def wait(self, partial: int) -> None:
+        """Wait until it may be read."""
+        while self.is_stopped(partial):
+            with trio.CancelScope() as self._waiting:
+                await self._all.wait_open()
+            self._waiting = None
+
+
 class OwnPartial:
     """What unfinished messages of one connection hold of that room, which may be several at a time."""
 

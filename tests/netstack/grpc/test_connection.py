@@ -99,6 +99,31 @@ async def test_answers_that_wait_for_a_mark_leave_when_it_is_reached_or_say_why_
             assert found == (answered if reason is None else {name: [b"the disk failed"] for name in answered})
 
 
+async def test_who_has_large_requests_waiting_is_read_no_further_while_all_have_too_many_and_others_go_on() -> None:
+    wakes: list[Callable[[str | None], None]] = []
+
+    def hold(call: Call, message: bytes) -> Answer:
+        return Deferred(lambda mark, wake: wakes.append(wake), 1, b"stored", lambda reason: reason.encode())
+
+    governor = Governor(Limits(bytes_in_flight=100_000))
+    service = {**ECHO, b"/s/Hold": Unary(hold)}
+    async with grpc_serving(service, governor=governor) as port, grpc_client(port) as heavy, grpc_client(port) as other:
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(heavy.call, "/s/Hold", bytes(60_000))
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            assert governor.in_flight.paused
+            assert len(wakes) == 2, "what the requests had counts, not what is answered"
+            assert (await other.call("/s/Echo", b"small")).messages == [b"small"]
+            while len(wakes) < 3:
+                wakes[0](None)
+                wakes[0] = lambda reason: None
+                await trio.testing.wait_all_tasks_blocked(0.05)
+            wakes[1](None)
+            wakes[2](None)
+        assert governor.in_flight.pending == 0
+
+
 async def test_an_answer_of_a_task_ends_at_the_deadline_of_its_call() -> None:
     def wait(call: Call, message: bytes) -> Answer:
         return AnswerTask(forever if message else at_once)

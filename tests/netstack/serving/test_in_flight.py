@@ -3,7 +3,7 @@
 import trio
 import trio.testing
 
-from netstack.serving.in_flight import TURN_S, BytesInFlight, OwnPartial
+from netstack.serving.in_flight import TURN_S, BytesInFlight, OwnPartial, OwnPending
 from netstack.serving.limits import PARTIAL_FREE, PARTIAL_MODEST
 
 
@@ -74,3 +74,20 @@ async def test_beginnings_of_messages_grow_in_turns_no_further_than_twice_the_ro
     owns[0].note(0)
     await owns[1].wait(lambda: True)
     assert owns[1].has_turn
+
+
+async def test_who_holds_little_is_read_while_all_hold_too_much_and_again_once_its_own_is_answered() -> None:
+    held = BytesInFlight(1000)
+    much, other = OwnPending(held), OwnPending(held)
+    much.take(PARTIAL_FREE + 1)
+    other.take(100)
+    assert (much.is_stopped(0), other.is_stopped(0), other.is_stopped(PARTIAL_FREE)) == (True, False, True)
+    other.take(PARTIAL_FREE)
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other.wait, 0)
+            await trio.testing.wait_all_tasks_blocked()
+            other.give(PARTIAL_FREE)
+    assert held.paused
+    much.give(PARTIAL_FREE + 1)
+    assert not held.paused

@@ -189,7 +189,7 @@ async def test_the_reader_stops_at_the_limit_in_flight_and_goes_on_below_it() ->
         assert len(wakes) == 5
 
 
-async def test_all_readers_stop_when_the_process_holds_too_many_bytes() -> None:
+async def test_who_holds_much_is_read_no_further_while_all_hold_too_much_and_others_go_on() -> None:
     wakes: list[Callable[[str | None], None]] = []
 
     def hold(command: RemotingCommand, peer: Peer) -> Answer:
@@ -197,16 +197,23 @@ async def test_all_readers_stop_when_the_process_holds_too_many_bytes() -> None:
             return Reply(command.reply())
         return DeferredReply(lambda _, wake: wakes.append(wake), 0, command.reply(), lambda why: command.reply(14, why))
 
-    governor = Governor(Limits(bytes_in_flight=1000))
-    async with serving(hold, governor=governor) as port:
+    governor = Governor(Limits(bytes_in_flight=20_000))
+    async with serving(hold, governor=governor) as port, open_channel("127.0.0.1", port) as other:
         heavy = await trio.open_tcp_stream("127.0.0.1", port)
-        await heavy.send_all(encode_command(request(310, None, bytes(2000))))
+        await heavy.send_all(encode_command(request(310, None, bytes(30_000))))
         await trio.testing.wait_all_tasks_blocked(0.05)
         assert governor.statistics().readers_paused
         await heavy.send_all(numbered(34, 1))
+        for _ in range(3):
+            assert (await other.ask(request(34))).code == 0
+        large = await trio.open_tcp_stream("127.0.0.1", port)
+        await large.send_all(encode_command(request(310, None, bytes(30_000))))
         await trio.testing.wait_all_tasks_blocked(0.05)
+        assert len(wakes) == 1, "a large request waits"
         wakes[0](None)
         assert [a.opaque for a in await read_commands(heavy, 2)] == [0, 1]
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        wakes[1](None)
         assert governor.statistics().bytes_in_flight == 0
 
 
