@@ -26,7 +26,8 @@ class Command(NamedTuple):
     small: bool = False  # whether it stays small rather than be fast
 
 
-INTERRUPTED, WIDTH = 130, 80
+INTERRUPTED, UNUSABLE, WIDTH = 130, 2, 80
+SERVING = frozenset(("serve", "witness", "device"))  # what they cannot reach they tell themselves, or it is a fault
 GARBAGE, FEW = 20_000, 700  # new objects until a look: modules leave 1 MiB as they load; 700 are a tenth of their time
 COMMANDS = {
     "serve": Command("appliance.commands.box.serve", "run the box: name server and broker"),
@@ -157,7 +158,19 @@ def _main(arguments: Sequence[str] | None) -> int:
     parsed, unknown = parser.parse_known_args(given)
     if unknown:
         asked.error(f"unrecognized arguments: {' '.join(unknown)}")
-    return int(parsed.run(parsed))
+    return _run(parsed)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    """Run what the line asks for; a file or folder that this user may not use is told in one line."""
+    try:
+        return int(parsed.run(parsed))
+    except PermissionError as exc:
+        if exc.filename is None or parsed.command in SERVING:
+            raise
+        step = "run this as root or as the user the box runs as"
+        print(f"rocketbox: {exc.filename}: {exc.strerror}; {step}", file=sys.stderr)
+        return UNUSABLE
 
 
 def _without_command(given: Sequence[str]) -> int:

@@ -310,7 +310,7 @@ def _state(facts: Facts) -> Iterator[Finding]:
         return
     for reason in health.get("reasons", ()):
         severity = "warning" if reason.get("state", health.get("state")) == "degraded" else "error"
-        why = "the box serves no clients" if reason["code"] == DOWN else "reported by the box itself"
+        why = "nothing shows that the box serves clients" if reason["code"] == DOWN else "reported by the box itself"
         yield Finding(str(reason["code"]), severity, str(reason["text"]), why, str(reason["next"]))
 
 

@@ -29,6 +29,8 @@ def read_health(
     try:
         found = json.loads(path.read_text())
         age_s = now_s() - path.stat().st_mtime
+    except PermissionError as exc:
+        return _unknown(f"no state: {path}: {exc.strerror}", "run this as root or as the user the box runs as")
     except (OSError, ValueError):
         step = (
             f"`systemctl status rocketbox`, or name the folder of a box started by hand: --data DIR; looked at {path}"

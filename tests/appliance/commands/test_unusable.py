@@ -1,11 +1,17 @@
 """What a command is pointed at and cannot use is told in one line with an exit code, never in a traceback."""
 
+import importlib
+import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from appliance.__main__ import main
+from appliance.__main__ import COMMANDS, main
+
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -18,6 +24,18 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "list.json").write_text("[1]")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     return tmp_path
+
+
+@contextmanager
+def as_another() -> Iterator[None]:
+    """Be a user to whom rights of files apply."""
+    was = os.geteuid()
+    if was == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(was)
 
 
 @pytest.mark.slow
@@ -48,6 +66,27 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_it_is_told(place: Path, words: str, code: int, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == code
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "code"), [("status", 2), ("conditions", 1), ("topics list", 2), ("selftest", 2), ("fsck", 2)]
+)
+def test_a_folder_of_another_user_is_told(
+    tmp_path: Path, words: str, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/nonexistent")
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    line = [*words.split(), "--data", str(closed)]
+    importlib.import_module(COMMANDS[line[0]].module)  # another user may not read the program
+    closed.chmod(0)
+    with as_another():
+        assert main(line) == code
+    told = "".join(capsys.readouterr())
+    assert f"{closed}" in told
+    assert "Permission denied" in told
+    assert "run this as root or as the user the box runs as" in told or words == "conditions"
 
 
 def test_a_port_that_is_taken_is_told(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
