@@ -74,8 +74,14 @@ class _Asked:
         if self._state.ledger.paused:
             raise AdminRefused("the uplink is paused: `rocketbox uplink resume` first")
         self._state.ship_now()
-        waiting = self._uplink.statistics().unshipped_bytes
-        return said(f"shipping {waiting} bytes up to log offset {self._state.wakes.ship_now_to}", {"bytes": waiting})
+        status = self._uplink.statistics()
+        waiting, to = status.unshipped_bytes, self._state.wakes.ship_now_to
+        text = f"shipping {waiting} bytes up to log offset {to}"
+        if not status.connected:
+            text = f"connecting now; {waiting} bytes up to log offset {to} leave once the gateway answers"
+        if not status.connected and status.last_error:
+            text += f"; last error: {status.last_error}; `rocketbox uplink test` tries each step"
+        return said(text, {"bytes": waiting})
 
     async def gaps(self, question: AdminRequest) -> object:
         from uplink_spark.box.report import gap_rows

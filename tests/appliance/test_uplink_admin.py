@@ -53,6 +53,16 @@ def uplink(port: int) -> str:
     return f"[uplink]\ngateway = '127.0.0.1:{port}'\nmax_delay_s = 1\n"
 
 
+async def test_ship_now_without_a_gateway_says_that_nothing_leaves_yet_and_why(tmp_path: Path, capsys: Capture) -> None:
+    async with running_box(tmp_path, uplink(1), "box-17") as box, connected(box) as channel:
+        assert (await channel.ask(send("T"), timeout_s=5)).code == 0
+        await until(tmp_path, capsys, lambda status: status["last_error"])
+        assert await rocketbox(tmp_path, "ship-now") == 0
+        told = capsys.readouterr().out
+        assert "leave once the gateway answers; last error: 127.0.0.1:1: cannot connect: Connection refused" in told
+        assert "`rocketbox uplink test` tries each step" in told
+
+
 async def test_a_box_says_pauses_ships_and_shows_its_receipts(tmp_path: Path, capsys: Capture) -> None:
     async with gateway(tmp_path / "landing") as port, running_box(tmp_path, uplink(port), "box-17") as box:
         assert stat.S_IMODE((tmp_path / "run/admin.sock").stat().st_mode) == 0o600
