@@ -155,7 +155,7 @@ def test_reading_may_start_at_a_log_offset_of_a_box(spark: Any, landing: MadeLan
     ("options", "sentence"),
     [
         ({"topisc": "A"}, "option topisc is not known, did you mean topics?; known options: path, columns"),
-        ({"columns": "topic,bodie"}, "option columns = 'topic,bodie': name each column once"),
+        ({"columns": "topic,bodie"}, "option columns = 'topic,bodie': bodie: no such column; name each column once"),
         (
             {"startingOffsets": "latest", "endingOffsets": "earliest"},
             "at seq 1 of shard 0 and ends at 0: start is after end, no row matches",

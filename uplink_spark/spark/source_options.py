@@ -175,9 +175,11 @@ def _columns(name: str, value: str) -> tuple[str, ...]:
     if value.strip() == "*":
         return COLUMNS
     wanted = _listed(name, value)
-    unknown = [word for word in wanted if word not in COLUMNS and word not in EXTRA]
+    known = (*COLUMNS, *EXTRA)
+    unknown = [word for word in wanted if word not in known]
     if unknown or not wanted or len(set(wanted)) < len(wanted):
-        raise _option_error(name, value, f"name each column once, out of: {', '.join((*COLUMNS, *EXTRA))}")
+        why = f"{' and '.join(unknown)}: no such column; " if unknown else ""
+        raise _option_error(name, value, f"{why}name each column once, out of: {', '.join(known)}")
     return tuple(wanted)
 
 
