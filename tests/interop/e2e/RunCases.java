@@ -1,6 +1,9 @@
+import static org.junit.platform.engine.discovery.DiscoverySelectors.selectClasspathRoots;
 import static org.junit.platform.engine.discovery.DiscoverySelectors.selectMethod;
 import static org.junit.platform.engine.discovery.DiscoverySelectors.selectPackage;
 
+import java.nio.file.Path;
+import java.util.Set;
 import org.junit.platform.engine.TestExecutionResult;
 import org.junit.platform.engine.support.descriptor.MethodSource;
 import org.junit.platform.launcher.TestExecutionListener;
@@ -8,12 +11,16 @@ import org.junit.platform.launcher.TestIdentifier;
 import org.junit.platform.launcher.core.LauncherDiscoveryRequestBuilder;
 import org.junit.platform.launcher.core.LauncherFactory;
 
-/** Runs the packages and methods (Class#method) that it is given, and prints a line for each case. */
+/** Runs the folder of classes, packages and methods (Class#method) that it is given, and prints a line for each case. */
 public class RunCases {
     public static void main(String[] names) {
         LauncherDiscoveryRequestBuilder wanted = LauncherDiscoveryRequestBuilder.request();
         for (String each : names) {
-            wanted.selectors(each.contains("#") ? selectMethod(each) : selectPackage(each));
+            if (each.startsWith("/")) {
+                wanted.selectors(selectClasspathRoots(Set.of(Path.of(each))));
+            } else {
+                wanted.selectors(each.contains("#") ? selectMethod(each) : selectPackage(each));
+            }
         }
         LauncherFactory.create().execute(wanted.build(), new Told());
         System.exit(0); // clients of cases have threads that would go on
