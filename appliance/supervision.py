@@ -20,6 +20,7 @@ from appliance.health.condition_rules import StoreSeen, store_conditions
 from appliance.health.conditions import Condition
 from appliance.health.health import DiskUsage, HealthBoard, Release, Source, Split, all_told
 from provisioning.slots import SlotError, Slots
+from storage_driver.errors import LogFailed
 from storage_driver.files.unreadable import read_around
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.store import MessageStore
@@ -32,6 +33,7 @@ from watchdog.vitals import VitalSigns
 
 EXTEND_S = 10.0
 PROVE_S = 4.0  # an idle store shows this often that its disk works
+UNWATCHED_S = 30.0  # how long a process outlives its proof where no watchdog runs: as WatchdogSec of rocketbox.service
 READ_ONLY_MARK = Path("/run/rocketbox-read-only")
 TIRED_EXIT = 79
 FAREWELL_S = 5.0  # beside the five seconds that a stop may take; systemd waits for ten
@@ -203,6 +205,8 @@ class Supervision(NamedTuple):
         board.feeding = feeder.statistics
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keep_proving, store)
+            if not self.notifier.watchdog_s and self.read_only is None:
+                nursery.start_soon(end_failed, store, self.proof_limit_s + UNWATCHED_S)
             nursery.start_soon(board.run, told.wait_change)
             await nursery.start(feeder.run)
             board.write()
@@ -236,6 +240,15 @@ async def keep_proving(store: MessageStore) -> None:
                 await store.prove()
             except OSError:
                 continue
+
+
+async def end_failed(store: MessageStore, limit_s: float) -> None:
+    """End the process once its failed disk has proven nothing for that long: only a start goes on. Raises LogFailed."""
+    while True:
+        failure = store.evidence().failure
+        if failure is not None and time.monotonic() - durable(store).at_s >= limit_s:
+            raise LogFailed(failure)
+        await trio.sleep(PROVE_S)
 
 
 def conditions_of_store(store: MessageStore, read_only: str | None = None, step: str = "") -> list[Condition]:

@@ -19,7 +19,7 @@ OWN: dict[str, dict[int, str]] = {  # of commands whose codes differ from the co
     "serve": {
         0: "stopped by a signal",
         2: "wrong command line, or a port is taken",
-        74: "the data folder cannot be read or written",
+        74: "the data folder cannot be read or written, or its disk gave an error a minute ago and no watchdog runs",
         75: "another process uses the data folder, or the next start is to cut the log, or to take its copy anew",
         78: "wrong configuration",
         79: "too many exits in a short time; systemd escalates",

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from appliance import supervision
+from appliance.__main__ import main
 from appliance.configuration.config import HostFacts, load_config
 from appliance.configuration.parts import store_config
 from appliance.device.probe import Probe
-from appliance.supervision import DiskTrend, RestartLoop, Supervision, conditions_of_store, running_release
+from appliance.supervision import DiskTrend, RestartLoop, Supervision, conditions_of_store, end_failed, running_release
 from provisioning.slots import Slots, SlotState
+from storage_driver.errors import LogFailed
 from storage_driver.record import encode_host
 from storage_driver.recovery.losses import Loss
 from storage_driver.store import open_store
@@ -98,6 +101,37 @@ def test_under_systemd_the_eleventh_start_within_the_hour_leaves_it_to_the_escal
     begin(tmp_path)  # by hand: as often as one likes
     with pytest.raises(RestartLoop):
         begin(tmp_path, NOTIFY_SOCKET=str(tmp_path / "notify"))
+
+
+async def test_a_process_ends_once_its_failed_disk_has_proven_nothing_for_long(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    config = store_config(CONFIG, tmp_path, encode_host("127.0.0.1", 10911))
+    async with open_store(config, now_ms=lambda: 1) as store:
+        with trio.move_on_after(60):
+            await end_failed(store, 0.0)
+            pytest.fail("the disk works")
+        store.seal("sync at 17: Input/output error")
+        with trio.move_on_after(60):
+            await end_failed(store, 3600.0)
+            pytest.fail("the newest proof is not old enough")
+        with pytest.raises(LogFailed, match="restart to recover: sync at 17"):
+            await end_failed(store, 0.0)
+
+
+@pytest.mark.slow
+def test_without_a_watchdog_serve_ends_with_74_when_its_disk_fails_so_that_whatever_runs_it_starts_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def failed(*_: object) -> None:
+        raise LogFailed("sync at 17: Input/output error")
+
+    monkeypatch.setattr(supervision, "end_failed", failed)
+    for name in ("WATCHDOG_USEC", "NOTIFY_SOCKET"):
+        monkeypatch.delenv(name, raising=False)
+    ports = ["--namesrv-port", "0", "--broker-port", "0"]
+    assert main(["serve", "--data", str(tmp_path / "data"), *ports]) == 74
+    assert "the log is sealed after a disk error, restart to recover: sync at 17" in capfd.readouterr().err
 
 
 def test_the_trend_tells_share_and_forecast(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from appliance.opening import refuse_apache_folder
 from appliance.ports import Ports, open_ports
 from appliance.serve import Ready, serve
 from appliance.supervision import FAREWELL_S, TIRED_EXIT, RestartLoop, Supervision
-from storage_driver.errors import StateDamaged, StoreRefused
+from storage_driver.errors import LogFailed, StateDamaged, StoreRefused
 from storage_driver.files.free_space import make_room
 from storage_driver.log.commit_log import SPACE_ERRORS
 from uplink_spark.bounds import PORT
@@ -40,6 +40,7 @@ CODES: tuple[tuple[type[Exception], int], ...] = (
     (PortTaken, 2),
     (StoreRefused, 75),
     (StateDamaged, 74),
+    (LogFailed, 74),
     (OSError, 74),
 )
 EXPECTED: tuple[type[Exception], ...] = (ExceptionGroup, *(kind for kind, _ in CODES))
