@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -131,7 +132,7 @@ def _neighbours(refs: Iterable[PieceRef]) -> Iterator[list[PieceRef]]:
 def _report(files: Files, ref: PieceRef, error: Exception, fail_on_loss: bool) -> None:
     text = (
         f"{ref.describe()} cannot be read from {files.root}/{ref.pack} at {ref.offset}: {error}; "
-        f"run: python -m uplink_spark check --deep --landing {files.root}"
+        f"run: python -m uplink_spark check --deep --landing {shlex.quote(files.root)}"
     )
     if fail_on_loss:
         raise LandingError(f"{text}; or read on without these rows with failOnDataLoss=false") from error

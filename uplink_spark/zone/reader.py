@@ -6,6 +6,7 @@ A folder is listed once, at the first look; from then on each manifest file name
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 from uplink_spark.errors import LandingError, ManifestDamaged
@@ -44,7 +45,7 @@ def read_zone(files: Files) -> Zone:
     if data is None:
         raise LandingError(
             f"no landing zone at {files.root}: it has no file {LANDING_NAME}; the gateway creates it at first start "
-            f"(python -m uplink_spark gateway --landing {files.root} --listen HOST:PORT)"
+            f"(python -m uplink_spark gateway --landing {shlex.quote(files.root)} --listen HOST:PORT)"
         )
     return decode_zone(data)
 

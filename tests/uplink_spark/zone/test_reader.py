@@ -122,6 +122,10 @@ def test_what_retention_removed_is_named_with_what_to_do(landing: MadeLanding) -
 def test_a_zone_that_is_not_there_or_not_one_is_named(tmp_path: Path) -> None:
     with pytest.raises(LandingError, match="it has no file LANDING"):
         ZoneReader(str(tmp_path))
+    url = str(tmp_path / "lake?endpoint_override=h:1&scheme=http")
+    with pytest.raises(LandingError) as caught:
+        ZoneReader(url)
+    assert f"--landing '{url}' --listen" in str(caught.value), "a shell takes it as it is told"
     (tmp_path / "LANDING").write_bytes(b"\x00")
     with pytest.raises(LandingError, match=r"landing zone .*LANDING"):
         ZoneReader(str(tmp_path))
