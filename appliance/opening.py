@@ -60,6 +60,14 @@ def forgotten(done: int, total: int) -> None:
     """Nobody is told how far the recovery is."""
 
 
+def tell_unreadable(supervision: Supervision | None, count: int) -> None:
+    """Say how many blocks the disk has not given back so far: each may take it seconds. Called in a thread."""
+    if supervision is not None:
+        supervision.progress[2] = count
+    if count & (count - 1) == 0:
+        log.warning("event=unreadable_blocks count=%d reason='the start reads around them, which takes time'", count)
+
+
 def refuse_apache_folder(data: Path) -> None:
     """Raise StoreRefused for a data folder that is itself the store of another broker, before anything is written.
 
@@ -80,7 +88,9 @@ def is_foreign_store(root: Path) -> bool:
     return log.is_dir() and not (root / "rocketbox").exists() and any(is_segment_name(p.name) for p in log.iterdir())
 
 
-def _told_foreign(root: Path) -> None:
+def _tell_foreign(root: Path) -> None:
+    if not is_foreign_store(root):
+        return
     text = "event=store_taken_over folder=%s reason='an Apache broker made it' next_step=%r"
     step = "what is in it is served; keep that broker off it while the box runs; see docs/operate.md"
     log.warning(text, root, step)
@@ -104,11 +114,10 @@ async def open_box_store(
         clock_trusted=context.clock_trusted,
         retain=never,
         progress=supervision.recovering if supervision else forgotten,
+        unreadable=partial(tell_unreadable, supervision),
         others=receipts,
     )
-    root = context.data / "store"
-    if await trio.to_thread.run_sync(is_foreign_store, root):
-        _told_foreign(root)
+    await trio.to_thread.run_sync(_tell_foreign, context.data / "store")
     async with AsyncExitStack() as stack:
         disk: Disk = RealDisk() if reason is None else MemoryLayer()
         try:

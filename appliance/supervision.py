@@ -67,7 +67,7 @@ class Supervision(NamedTuple):
     runtime: Path  # health.json, admin.sock
     config_sha256: str
     proof_limit_s: float
-    progress: list[int]  # of the recovery: bytes scanned, bytes in all
+    progress: list[int]  # of the recovery: bytes scanned, bytes in all, blocks that cannot be read
     farewells: list[Callable[[], Awaitable[None]]]  # what is done at a wanted stop while the box still serves
     memory: ConditionMemory
     read_only: str | None = None  # why nothing may be written to the data disk
@@ -103,7 +103,7 @@ class Supervision(NamedTuple):
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest() if file and file.exists() else ""
         notifier = Notifier.from_environment(environ)
         limit_s, memory = config.watchdog.proof_limit_s, ConditionMemory()
-        return cls(notifier, diary, note, runtime, sha256, limit_s, [0, 0], [], memory, read_only, unnoted)
+        return cls(notifier, diary, note, runtime, sha256, limit_s, [0, 0, 0], [], memory, read_only, unnoted)
 
     def protected(self, reason: str) -> "Supervision":
         """Return the same for a box that only reads, because a file is protected against writing."""
@@ -120,12 +120,13 @@ class Supervision(NamedTuple):
 
     def recovering(self, done: int, total: int) -> None:
         """Note how far the recovery is; called in a thread."""
-        self.progress[:] = done, total
+        self.progress[:2] = done, total
 
     def recovery_line(self) -> str:
         """Return what systemd shows while the store recovers."""
-        done, total = self.progress
-        return f"recovering {100 * done // total} % of {total / (1 << 20):.0f} MiB" if total else "recovering"
+        done, total, blocks = self.progress
+        line = f"recovering {100 * done // total} % of {total / (1 << 20):.0f} MiB" if total else "recovering"
+        return f"{line}, the disk does not give back {blocks} blocks of 4 KiB" if blocks else line
 
     def ledger_root(self, root: Path) -> Path:
         """Return where the uplink keeps its ledger: a copy in memory when the disk takes no writes. Blocks."""

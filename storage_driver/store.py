@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator, Callable, Container, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -432,6 +433,7 @@ async def open_store(
     disk: Disk | None = None,
     new_id: Callable[[], int] = lambda: secrets.randbits(63) | 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    unreadable: Callable[[int], None] = lambda count: None,
     clock_trusted: Callable[[], bool] = lambda: True,
     retain: Callable[[int, int], bool] = _may_go,
     others: Mapping[str, int] = MappingProxyType({}),
@@ -439,16 +441,14 @@ async def open_store(
     """Lock, recover and run the store; ready to append when it yields. Raises StoreRefused, StoreUnwritable.
 
     `arrived` is told of messages in queues that are `watched` at that moment, None: in all.
-    `progress(done, total)` is called in a thread while the log is scanned. `retain` is `store.retain` from the first
+    `progress(done, total)` is called in a thread while the log is scanned, `unreadable(number of blocks)` for each that
+    the disk does not give back. `retain` is `store.retain` from the first
     round of maintenance on, which comes before the caller sees the store. `others`: who, besides what is in the
     folder, knows up to which log offset the log was durable.
     """
     disk = disk if disk is not None else RealDisk()
-
-    def opening() -> Opened:
-        return open_folder(config, disk, now_ms=now_ms, new_id=new_id, progress=progress, others=others)
-
-    opened = await trio.to_thread.run_sync(opening)
+    told = partial(open_folder, progress=progress, unreadable=unreadable, others=others)
+    opened = await trio.to_thread.run_sync(partial(told, config, disk, now_ms=now_ms, new_id=new_id))
     try:
         store = MessageStore(
             config, disk, opened, now_ms=now_ms, arrived=arrived, watched=watched, clock_trusted=clock_trusted

@@ -19,6 +19,8 @@ IOV_MAX = 1024
 MEDIUM_BYTES = 4096  # that are read without the page cache; no disk has larger blocks
 NO_WAY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # nothing is there, or what leads there leads nowhere
 NOWHERE = "a dangling symbolic link"
+LOST = "nothing that the disk gives back"  # only its folder has the name: an inode is damaged, or in a bad sector
+NOT_GIVEN = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)  # what ext4, XFS and btrfs say of such a name
 
 
 class SyncFailed(OSError):
@@ -43,7 +45,7 @@ class FileFacts(NamedTuple):
     size: int
     is_folder: bool
     modified_ms: int
-    odd: str = ""  # what it is when it is neither a file nor a folder: NOWHERE, or a pipe, a device
+    odd: str = ""  # what it is when it is neither a file nor a folder: NOWHERE, LOST, or a pipe, a device
 
 
 class Usage(NamedTuple):
@@ -329,6 +331,8 @@ class RealDisk:
             else:
                 path.unlink()
         except OSError as exc:
+            if exc.errno in NOT_GIVEN:
+                raise OSError(exc.errno, exc.strerror, str(path)) from exc  # rmtree names a file without its folder
             if exc.errno not in NO_WAY:
                 raise
 
@@ -420,6 +424,10 @@ def _facts_of(entry: "os.DirEntry[str]") -> FileFacts | None:
             status = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
             return None
+        except OSError as exc:
+            if exc.errno not in NOT_GIVEN:
+                raise
+            return FileFacts(entry.name, 0, False, 0, LOST)
     is_folder = stat.S_ISDIR(status.st_mode)
     return FileFacts(entry.name, status.st_size, is_folder, status.st_mtime_ns // 1_000_000, odd)
 

@@ -13,7 +13,7 @@ from storage_driver.files.disk import NOWHERE, Disk, FileFacts
 
 FOLDERS = ("commitlog", "consumequeue", "index", "rocketbox", "config")
 LOCK, QUARANTINE, TIMERS, POSITION = "lock", "quarantine", "timers", "position"
-_ROOT_FILES = ("abort", "checkpoint", "reserve", "queue.tmp", "spare.tmp", "next.tmp", "copy.tmp")
+ROOT_FILES = ("abort", "checkpoint", "reserve", "queue.tmp", "spare.tmp", "next.tmp", "copy.tmp")
 _TABLES = (".json", ".json.bak", ".json.tmp", ".journal", ".journal.tmp")
 
 
@@ -66,7 +66,7 @@ def _misplaced(disk: Disk, root: Path) -> Iterator[tuple[Path, FileFacts]]:
             if facts.odd == NOWHERE:
                 raise StoreRefused(f"{root / facts.name} is {NOWHERE}: mount the disk that it names, or remove it")
             yield root / facts.name, facts
-        elif facts.name in _ROOT_FILES and not is_file:
+        elif facts.name in ROOT_FILES and not is_file:
             yield root / facts.name, facts
     for facts in disk.list(root / "commitlog"):
         if facts.odd == NOWHERE and is_segment_name(facts.name):

@@ -7,7 +7,7 @@ nothing is taken for damage there, nor on one that was away for a moment.
 
 import errno
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -71,7 +71,7 @@ class ZeroingFile:
             found: bytes | None = self.below.read_medium(block * BLOCK)
         except OSError as exc:
             only_unreadable(exc)
-            found = self._disk.read_again(self.below, block, exc)
+            found = self._disk.read_again(self.below, block, exc, bad=self.blocks)
         if found is None:
             self._disk.note(self._path, block)
             return bytes(end - start)
@@ -139,11 +139,12 @@ def unreadable_in(file: DiskFile, start: int, end: int) -> list[tuple[int, int]]
     """Return the byte ranges of [start, end) that were read as zeros, ascending."""
     if not isinstance(file, ZeroingFile) or not file.blocks:
         return []
-    return [
-        (max(start, low * BLOCK), min(end, high * BLOCK))
-        for low, high in _runs(sorted(file.blocks))
-        if low * BLOCK < end and start < high * BLOCK
-    ]
+    first, last = start // BLOCK, (end - 1) // BLOCK
+    if last - first < len(file.blocks):  # one record: there may be thousands, and each record asks
+        inside = [block for block in range(first, last + 1) if block in file.blocks]
+    else:
+        inside = sorted(block for block in file.blocks if first <= block <= last)
+    return [(max(start, low * BLOCK), min(end, high * BLOCK)) for low, high in _runs(inside)]
 
 
 def zero_unreadable(file: DiskFile, start: int, end: int) -> None:
@@ -152,11 +153,11 @@ def zero_unreadable(file: DiskFile, start: int, end: int) -> None:
         file.write([bytes(high - low)], low)
 
 
-def _data_blocks(file: DiskFile, at: int) -> Iterator[int]:
+def _data_blocks(file: DiskFile, at: int, first: int = 0) -> Iterator[int]:
     """Yield the numbers of some blocks that have data: what is only allocated is zero without the medium."""
     size, seen = file.size(), set[int]()
     near = [at + sign * step for step in _STEPS for sign in (-1, 1)]
-    for place in (0, *near, size // 2, size - BLOCK):
+    for place in (first, 0, *near, size // 2, size - BLOCK):
         found = file.next_data(place) if 0 <= place < size else None
         if found is not None and (block := found[0] // BLOCK) not in seen:
             seen.add(block)
@@ -190,11 +191,12 @@ def _runs(blocks: Sequence[int]) -> list[tuple[int, int]]:
 class ZeroingDisk:
     """The disk of a store with unreadable sectors; `told()` says where they are."""
 
-    def __init__(self, below: Disk, root: Path) -> None:
+    def __init__(self, below: Disk, root: Path, *, counted: Callable[[int], None] = lambda count: None) -> None:
+        """counted(number of blocks found so far) is called of each: a start may take its time with them."""
         self.blocks: dict[Path, set[int]] = {}  # of the files that have any
         self._ever: dict[Path, set[int]] = {}
-        self._below, self._root = below, root
-        self._sure = False
+        self._below, self._root, self._counted = below, root, counted
+        self._sure, self._gave = False, -1  # the number of a block that came; asked first, so that a crowd costs less
 
     def told(self) -> list[str]:
         """Return which bytes of which files could not be read; they may have been written over since."""
@@ -208,6 +210,7 @@ class ZeroingDisk:
         """Note a block that is unreadable."""
         self.blocks.setdefault(path, set()).add(block)
         self._ever.setdefault(path, set()).add(block)
+        self._counted(sum(map(len, self._ever.values())))
 
     def wrote(self, path: Path, first: int, last: int) -> None:
         """Forget blocks that were written over: they can be read again."""
@@ -216,10 +219,10 @@ class ZeroingDisk:
         if left:
             self.blocks[path] = left
 
-    def read_again(self, file: DiskFile, block: int, error: OSError) -> bytes | None:
+    def read_again(self, file: DiskFile, block: int, error: OSError, *, bad: Collection[int]) -> bytes | None:
         """Return a block that could not be read, None when it is sure that it cannot.
 
-        Raises `error` where the disk gives back nothing at all.
+        `bad`: others of the file that cannot. Raises `error` where the disk gives back nothing at all.
         """
         for _ in range(0 if self._sure else TRIES - 2):
             time.sleep(PAUSE_S)
@@ -228,7 +231,7 @@ class ZeroingDisk:
             except OSError as exc:
                 only_unreadable(exc)
         time.sleep(0 if self._sure else PAUSE_S)
-        if not self._gives(file, block * BLOCK):
+        if not self._gives(file, block * BLOCK, bad):
             raise error
         try:
             return file.read_medium(block * BLOCK)  # not before: the disk may have been away up to now
@@ -248,22 +251,34 @@ class ZeroingDisk:
             return True
         return False
 
-    def _gives(self, file: DiskFile, at: int) -> bool:
-        """Tell whether the medium that a file is on gives back any block but the one at a position."""
-        return any(_comes(*place) for place in islice(self._places(file, at), MOST_ASKED))
+    def gives_back(self) -> bool:
+        """Tell whether the medium gives back a block of any file of the store. Blocks."""
+        return any(_comes(*place) for place in islice(self._others(), MOST_ASKED))
 
-    def _places(self, file: DiskFile, at: int) -> Iterator[tuple[DiskFile, int]]:
-        """Yield blocks of this file, then the first one of others on the same file system."""
-        yield from ((file, block) for block in _data_blocks(file, at) if block != at // BLOCK)
+    def _gives(self, file: DiskFile, at: int, bad: Collection[int] = ()) -> bool:
+        """Tell whether the medium that a file is on gives back any block but the one at a position."""
+        for place in islice(self._places(file, at, bad), MOST_ASKED):
+            if _comes(*place):
+                self._gave = place[1]
+                return True
+        return False
+
+    def _places(self, file: DiskFile, at: int, bad: Collection[int]) -> Iterator[tuple[DiskFile, int]]:
+        """Yield blocks of this file that are not known to be bad, then the first one of others on its file system."""
+        found = _data_blocks(file, at, self._gave * BLOCK)
+        yield from ((file, block) for block in found if block != at // BLOCK and block not in bad)
         device = file.device()
+        yield from ((other, block) for other, block in self._others() if other.device() == device)
+
+    def _others(self) -> Iterator[tuple[DiskFile, int]]:
+        """Yield the first block that has data of each file."""
         for name in _FOLDERS:
             for facts in self._files(self._root / name):
                 try:
                     other = self._below.open(self._root / name / facts.name, read_only=True)
                 except OSError:
                     continue
-                if other.device() == device:
-                    yield from ((other, block) for block in list(_data_blocks(other, 0))[:1])
+                yield from ((other, block) for block in list(_data_blocks(other, 0))[:1])
 
     def _files(self, folder: Path) -> Iterator[FileFacts]:
         try:

@@ -15,6 +15,7 @@ from storage_driver.files.checkpoint import CheckpointValues, CommittedFile, Fir
 from storage_driver.files.disk import Disk, FileLock
 from storage_driver.files.free_space import release_space
 from storage_driver.files.layout_repair import FOLDERS, LOCK, free_lock, repair_layout
+from storage_driver.files.lost_names import CHECK, around_lost, free_tables_lost
 from storage_driver.files.memory_layer import MemoryLayer
 from storage_driver.files.state_file import StateFile, damaged_tables
 from storage_driver.files.unreadable import ZeroingDisk
@@ -26,6 +27,7 @@ from storage_driver.log.lineage import Lineage
 from storage_driver.log.truncation import Truncation
 from storage_driver.log.unwritable import replace_unwritable
 from storage_driver.queues.consume_queue import ConsumeQueue, QueueFiles
+from storage_driver.queues.queue_table import RebuildMark
 from storage_driver.record import MessageQueue
 from storage_driver.recovery.losses import Loss, Losses
 from storage_driver.recovery.recovery import Recovered, Recovery, refuse_small_segments
@@ -40,6 +42,8 @@ WHY_NOT = {  # and the next step
     **dict.fromkeys(
         (errno.EEXIST, errno.ENOTDIR, errno.ELOOP), ("it is not a folder", "mount or move away what is there")
     ),
+    **dict.fromkeys((errno.EUCLEAN, errno.EBADMSG), ("its file system is damaged", CHECK)),
+    errno.EIO: ("the disk fails", f"see the kernel's log; if it gives back other files, {CHECK}"),
     errno.EROFS: ("its disk refuses writes", "see the kernel's log, check the disk, mount it rw"),
     errno.EMFILE: ("too many files are open", "raise the limit: LimitNOFILE= of the unit, ulimit -n"),
 }
@@ -76,22 +80,26 @@ def open_folder(
     now_ms: Callable[[], int],
     new_id: Callable[[], int],
     progress: Callable[[int, int], None],
+    unreadable: Callable[[int], None] = lambda count: None,
     others: Mapping[str, int] = MappingProxyType({}),
 ) -> Opened:
     """Lock and recover the folder, append the run to its identity. Raises StoreRefused, StoreUnwritable.
 
     others: who, besides what is in the folder, knows up to which log offset the log was durable.
+    unreadable(number of blocks) is called of each that the disk does not give back.
     """
     refuse_small_segments(config.segment_bytes, config.max_message_bytes)
     root = config.root
     lock, moved = _lock_folder(disk, root)
     done = False
     try:
-        tables = ZeroingDisk(disk, root)
-        moved += _make_folders(disk, root) + replace_unwritable(tables, root)
+        tables = ZeroingDisk(disk, root, counted=unreadable)
+        freed = partial(_note_freed, tables, root, moved)
+        moved += around_lost(tables, root, partial(_make_folders, tables, root), freed)
+        moved += replace_unwritable(tables, root)
         begin = partial(_recover, config, tables, lock, now_ms=now_ms, new_id=new_id, progress=progress)
         recover = partial(begin, moved=moved, others=others)
-        opened = with_room(disk, root, recover)
+        opened = around_lost(tables, root, partial(with_room, disk, root, recover), freed)
         done = True
         return opened
     except OSError as exc:
@@ -121,8 +129,20 @@ def _lock_folder(disk: Disk, root: Path) -> tuple[FileLock, list[str]]:
     except BlockingIOError as exc:
         raise StoreRefused(f"{root} is in use by another broker: stop it, or choose another folder") from exc
     except OSError as exc:
-        nobody_has_it = disk.exists(root / "commitlog") and not disk.exists(root / LOCK)
-        raise why_refused(root, exc, readable=nobody_has_it) from exc
+        raise why_refused(root, exc, readable=exc.errno in PROTECTED and _nobody_has_it(disk, root)) from exc
+
+
+def _nobody_has_it(disk: Disk, root: Path) -> bool:
+    return disk.exists(root / "commitlog") and not disk.exists(root / LOCK)
+
+
+def _note_freed(disk: Disk, root: Path, moved: list[str], path: Path, kept: str) -> None:
+    """Note what was moved out of the way of a start; a queue of which it was is rebuilt. Raises OSError."""
+    moved.append(f"{path.relative_to(root)}: the disk does not give it back, moved to quarantine/{kept}")
+    _, *queue = path.relative_to(root).parts
+    if len(queue) >= 2 and queue[1].isdecimal():
+        mark = RebuildMark(disk, root)
+        mark.set({*mark.load(), MessageQueue(queue[0], int(queue[1]))})
 
 
 def why_refused(root: Path, exc: OSError, *, readable: bool) -> StoreRefused:
@@ -133,9 +153,9 @@ def why_refused(root: Path, exc: OSError, *, readable: bool) -> StoreRefused:
     return StoreRefused(f"{root} cannot be used, {why}: {exc}; {step}")
 
 
-def _make_folders(disk: Disk, root: Path) -> list[str]:
+def _make_folders(disk: ZeroingDisk, root: Path) -> list[str]:
     """Create missing folders, return what was moved aside. Raises StoreRefused, OSError."""
-    moved = repair_layout(disk, root)
+    moved = free_tables_lost(disk, root) + repair_layout(disk, root)
     fresh = not disk.exists(root / "abort")
     for name in ("", *FOLDERS):
         try:

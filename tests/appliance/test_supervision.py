@@ -16,6 +16,7 @@ from appliance.__main__ import main
 from appliance.configuration.config import HostFacts, load_config
 from appliance.configuration.parts import store_config
 from appliance.device.probe import Probe
+from appliance.opening import tell_unreadable
 from appliance.supervision import DiskTrend, RestartLoop, Supervision, conditions_of_store, end_failed, running_release
 from provisioning.slots import Slots, SlotState
 from storage_driver.errors import LogFailed
@@ -269,6 +270,8 @@ def test_systemd_is_told_how_far_the_recovery_is(tmp_path: Path) -> None:
     assert supervision.recovery_line() == "recovering"
     supervision.recovering(153 << 20, 412 << 20)
     assert supervision.recovery_line() == "recovering 37 % of 412 MiB"
+    tell_unreadable(supervision, 300)
+    assert supervision.recovery_line() == "recovering 37 % of 412 MiB, the disk does not give back 300 blocks of 4 KiB"
 
 
 async def test_what_is_to_be_done_before_a_wanted_stop_is_done_and_not_waited_for_without_end(

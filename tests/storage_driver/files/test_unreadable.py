@@ -247,7 +247,8 @@ def test_zeros_that_are_only_allocated_do_not_prove_that_the_disk_gives_back_any
     assert not disk.is_unreadable(file, BLOCK, BLOCK)
 
 
-def test_a_bad_block_among_many_is_read_as_seldom_as_can_be(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [100, 0])
+def test_a_bad_block_among_many_is_read_as_seldom_as_can_be(tmp_path: Path, first: int) -> None:
     """Each read of it may take the disk half a minute."""
     path = tmp_path / "commitlog" / f"{0:020d}"
     path.parent.mkdir()
@@ -262,10 +263,12 @@ def test_a_bad_block_among_many_is_read_as_seldom_as_can_be(tmp_path: Path) -> N
             return bad
 
     below = Slow()
-    below.bad[f"commitlog/{path.name}"] = [(at * BLOCK, (at + 1) * BLOCK) for at in range(100, 200, 2)]
-    data = ZeroingDisk(below, tmp_path).open(path).read(1 << 20, 0)
+    below.bad[f"commitlog/{path.name}"] = [(at * BLOCK, (at + 1) * BLOCK) for at in range(first, first + 100, 2)]
+    counts = list[int]()
+    data = ZeroingDisk(below, tmp_path, counted=counts.append).open(path).read(1 << 20, 0)
     assert data.count(bytes(BLOCK)) == 50
     assert below.slow_reads <= 2 * 50 + 4
+    assert counts == list(range(1, 51)), "a start says how far it is"
 
 
 async def test_a_rebuild_of_a_queue_tells_what_it_cannot_read_of_the_log(tmp_path: Path) -> None:
