@@ -38,7 +38,8 @@ from uplink_spark.errors import ProtocolError
 log = logging.getLogger("appliance.group")
 CONNECT_S: Final = 3.0
 RETRY_S, MOST_RETRY_S = 0.2, 2.0
-LOOK_S, APART_S = 30.0, 5.0  # between two looks at the certificates; between two links that are rebuilt
+LOOK_S, APART_S = 30.0, 5.0  # between two looks at the certificates; between two links that are made anew
+REST_S: Final = 1.0  # how long a replaced link stays open for the other side, which may still use it
 STRANGER_MS: Final = 2000  # it may become a member any time
 MOST_GREETING: Final = 16  # connections whose member is not known yet
 MOST_GREETING_BYTES: Final = 1 << 17
@@ -140,6 +141,10 @@ class MemberLinks:
         for member, (link, _) in self._links.items():
             if member not in peers:
                 link.end(LinkEnded("stranger", f"{member} is no longer a member"))
+        self._tell_changed()
+
+    def _tell_changed(self) -> None:
+        """Peers are others, or a link is gone."""
         self._changed.set()
         self._changed = trio.Event()
 
@@ -174,17 +179,22 @@ class MemberLinks:
         """Return what is known of the certificates of this member and the others."""
         return self._tls.statistics()
 
-    async def _renew(self) -> None:
-        """Make links anew, one after the other, where this member has new certificates."""
-        known = self._tls.renewals
+    async def _renew(self, nursery: trio.Nursery) -> None:
+        """Make links anew, one after the other, where this member has new certificates.
+
+        The new link begins before the old one ends. One that is refused changes nothing, and is tried again.
+        """
+        known, old = self._tls.renewals, set[Link]()
         while True:
             await trio.sleep(LOOK_S)
             self._tls.look()
             if self._tls.renewals != known:
-                known = self._tls.renewals
-                for link, _ in list(self._links.values()):
-                    link.end(LinkEnded("closed", "this member has new certificates"))
+                known, old = self._tls.renewals, {link for link, _ in self._links.values()}
+            for member, (link, _) in list(self._links.items()):
+                if link in old and (peer := self._peers.get(member)) is not None:
+                    nursery.start_soon(self._dialed, member, peer)
                     await trio.sleep(APART_S)
+            old &= {link for link, _ in self._links.values()}
 
     # ---- dialing
 
@@ -192,7 +202,7 @@ class MemberLinks:
         """Dial until cancelled."""
         kept: dict[str, tuple[LinkPeer, trio.CancelScope]] = {}
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._renew)
+            nursery.start_soon(self._renew, nursery)
             while True:
                 changed = self._changed
                 for member in [name for name, (peer, _) in kept.items() if self._peers.get(name) != peer]:
@@ -211,6 +221,8 @@ class MemberLinks:
     async def _redial(self, member: str, peer: LinkPeer) -> None:
         pause_s = RETRY_S
         while True:
+            while self.link(member) is not None:  # it was made anew beside this one, or by the other side
+                await self._changed.wait()
             began = self._clocks.now_s()
             refused = await self._dialed(member, peer)
             if self._clocks.now_s() - began > MOST_RETRY_S + self._pace.silence_s:
@@ -225,7 +237,7 @@ class MemberLinks:
             async with self._connected(peer) as stream:
                 with trio.fail_after(self._pace.handshake_s):
                     greeting = await self._greet(stream, member)
-                await self._serve(stream, greeting)
+                await self._serve(stream, greeting, rest_s=0.0)
         except* (*STREAM_ERRORS, trio.TooSlowError, ProtocolError, LinkEnded) as group:
             ended = first_of(group)
             refused = ended.refused if isinstance(ended, LinkEnded) else None
@@ -299,7 +311,7 @@ class MemberLinks:
                     await self._serve_beside(stream, greeting)
                     return
                 member = greeting.hello.member
-                await self._serve(stream, greeting)
+                await self._serve(stream, greeting, rest_s=REST_S)
         except* (*STREAM_ERRORS, trio.TooSlowError, ProtocolError, LinkEnded) as group:
             self._note(member, address, first_of(group))
 
@@ -347,22 +359,22 @@ class MemberLinks:
         if frame.kind != HELLO:
             raise ProtocolError(f"a frame of type {frame.kind:#04x} instead of HELLO")
         hello = self._greeted(frame, named)
-        self._make_place(hello)
+        self._check_twin(hello)
         return hello
 
-    def _make_place(self, hello: MemberHello) -> None:
-        """End the link to a member's process before this one. Raises LinkEnded while another process has one."""
+    def _check_twin(self, hello: MemberHello) -> None:
+        """Raise LinkEnded while another process of this name has a link."""
         if (found := self._links.get(hello.member)) is None:
             return
         link, session = found
         if session != hello.session and self._clocks.now_s() - link.heard_s < self._pace.silence_s / 2:
             text = f"another process is linked as {hello.member}: two of one name, or it restarts"
             raise LinkEnded("twin", text, LinkRefused("twin", text))
-        link.end(LinkEnded("replaced", f"{hello.member} has connected again"))
 
     # ---- serving
 
-    async def _serve(self, stream: LinkTlsStream, greeting: _Greeting) -> None:
+    async def _serve(self, stream: LinkTlsStream, greeting: _Greeting, *, rest_s: float) -> None:
+        """Have a link to its end. The one before it ends after `rest_s`: by then the other side uses the new one."""
         hello = greeting.hello
         link = Link(stream, hello.member, greeting.decoder, pace=self._pace, clocks=self._clocks)
         if (before := self.link(hello.member)) is not None:
@@ -376,22 +388,29 @@ class MemberLinks:
         async def take(frame: LinkFrame) -> None:
             await self._user.take(link, frame)
 
-        try:
-            self._user.begun(link, hello)
-            await link.run(take, greeting.behind)
-        finally:
-            if self.link(hello.member) is link:
-                self._drop(link)
+        async with trio.open_nursery() as nursery:
+            if before is not None:
+                nursery.start_soon(_end_later, before, rest_s)
+            try:
+                self._user.begun(link, hello)
+                await link.run(take, greeting.behind)
+            finally:
+                if self.link(hello.member) is link:
+                    self._drop(link)
 
     def _drop(self, link: Link) -> None:
         del self._links[link.member]
+        link.pump(None)
         self._bytes[0] += link.sent_bytes
         self._bytes[1] += link.received_bytes
         self._user.ended(link)
+        self._tell_changed()
 
     def _note(self, member: str, address: str, error: BaseException) -> None:
         """Count and tell why a link was refused or has ended."""
         reason, text = reason_of(error), str(error) or type(error).__name__
+        if reason == "closed" and self.link(member) is not None:
+            return  # it was replaced
         if isinstance(error, trio.TooSlowError):
             text = "no answer in time: look at the network between the two"
         if isinstance(cause := error.__cause__, Exception) and isinstance(error, trio.BrokenResourceError):
@@ -403,6 +422,14 @@ class MemberLinks:
         if (left_out := self._told.allows(peer, reason, trio.current_time())) is not None:
             more = f" left_out={left_out}" if left_out else ""
             log.warning("event=link_lost peer=%s reason=%s text=%r%s", member or address, reason, text, more)
+
+
+async def _end_later(link: Link, rest_s: float) -> None:
+    """End a link that another one has replaced."""
+    try:
+        await trio.sleep(rest_s)
+    finally:
+        link.end(LinkEnded("replaced", f"{link.member} is connected anew"))
 
 
 async def _first_frames(stream: LinkTlsStream, decoder: LinkFrameDecoder) -> list[LinkFrame]:

@@ -255,28 +255,56 @@ async def test_strangers_who_hang_in_their_greeting_keep_no_member_out(monkeypat
             await each.aclose()
 
 
-async def test_new_certificates_are_shown_to_everybody_without_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def stays_linked(a: Member, b: Member) -> None:
+    """Fail once either of two has no link to the other."""
+    while True:
+        await trio.lowlevel.checkpoint()
+        assert (a.linked(), b.linked()) == (("b",), ("a",))
+
+
+@pytest.mark.parametrize("b_is_dialed", [False, True])
+async def test_new_certificates_are_shown_to_everybody_without_a_moment_without_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, b_is_dialed: bool
 ) -> None:
     monkeypatch.setattr(links_module, "LOOK_S", 0.05)
-    monkeypatch.setattr(links_module, "APART_S", 0.05)
+    monkeypatch.setattr(links_module, "APART_S", 0.4)
     a, b = Member("a"), Member("b")
     files = {name: (certificates() / "b" / name).read_bytes() for name in ("box.crt", "box.key", "ca.crt")}
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     b.tls = b.links._tls = LinkTls(tmp_path, clock_ok=True)
-    async with serving(a, b):
+    async with serving(*((b, a) if b_is_dialed else (a, b))) as nursery:
         await until(lambda: (a.linked(), b.linked()) == (("b",), ("a",)))
         first_ms = a.links.certificates().ends_ms["b"]
         assert b.links.certificates().own_ends_ms == first_ms
+        nursery.start_soon(stays_linked, a, b)
         make_member(tmp_path, "press", "b", days=2, ca=certificates())
         await until(lambda: a.links.certificates().ends_ms["b"] < first_ms - 86_400_000)
-        await until(lambda: (a.linked(), b.linked()) == (("b",), ("a",)))
+        await trio.sleep(0.5)
+        assert a.events == ["+b", "-b", "+b"]
         assert b.events == ["+a", "-a", "+a"]
+        assert (a.refused(), b.refused(), b.links.statistics().last) == ({}, {}, {})
         (tmp_path / "box.crt").write_bytes(files["box.crt"])
         (tmp_path / "box.key").write_bytes((certificates() / "a" / "box.key").read_bytes())
         await until(lambda: "key values mismatch" in b.links.certificates().failure)
         assert b.linked() == ("a",), "the previous ones stay in use"
+
+
+async def test_a_link_stays_where_the_new_certificates_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links_module, "LOOK_S", 0.05)
+    monkeypatch.setattr(links_module, "APART_S", 0.05)
+    a, b = Member("a"), Member("b")
+    for name in ("box.crt", "box.key", "ca.crt"):
+        (tmp_path / name).write_bytes((certificates() / "b" / name).read_bytes())
+    b.tls = b.links._tls = LinkTls(tmp_path, clock_ok=True)
+    async with serving(a, b):
+        await until(lambda: (a.linked(), b.linked()) == (("b",), ("a",)))
+        for name in ("box.crt", "box.key"):
+            (tmp_path / name).write_bytes((certificates("other", ("a",)) / "a" / name).read_bytes())
+        await until(lambda: a.refused().get("certificate", 0) > 1)
+        assert (a.events, b.events) == (["+b"], ["+a"])
 
 
 async def test_who_does_not_answer_is_told_in_words() -> None:
