@@ -31,7 +31,7 @@ PASS_BYTES, PASS_S = 256 * KIB, 0.005  # of answers that are ready, and spent on
 HTTP_S: Final = 1.0  # for the answer to a browser
 ANSWER_BYTES: Final = 256 * KIB  # reserved for an answer that takes a while: the largest of a pull
 GIVEN_UP: Final = (
-    "unsent: unread replies of all peers exceed the limit, and this peer has read nothing for the longest time"
+    "unsent: unread replies of all peers exceed the limit, and this peer is of those that have most, or the newest"
 )
 _log = logging.getLogger("netstack")
 

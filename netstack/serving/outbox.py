@@ -1,8 +1,9 @@
 """Frames on their way to one peer: many put, one writer sends what is there in one call."""
 
 import os
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
 
 import trio
 
@@ -12,14 +13,26 @@ CHUNK: Final = MIB  # progress is seen per chunk, so a slow peer is told from a 
 GATHERED: Final = 16 * KIB  # from here on the system joins frames in less time than a copy takes
 IOV_MAX: Final = 1024  # buffers in one call
 SHARE: Final = 256 * KIB  # what one peer may leave unread while all together leave too much
+MODEST: Final = 8  # up to this part of what all may leave unread no address has much
+
+
+class Owner(NamedTuple):
+    """Whose outbox it is: what its address shares limits with, and the number of the connection, which only rises."""
+
+    site: str = ""
+    number: int = 0
+
+
+NOBODY: Final = Owner()
 
 
 class Unsent:
     """What all peers of a process together leave unread.
 
-    Above `limit` a peer loses its connection, since a thousand may each have asked for one answer of 4 MiB: of those
-    that leave more than SHARE unread the one that has taken nothing for longest. One that pauses over an ordinary
-    answer outlives those that have much and read it slowly on purpose.
+    Above `limit` a peer loses its connection, since a thousand may each have asked for one answer of 4 MiB: one of the
+    address that leaves most, of its connections with more than SHARE the one that has taken nothing for longest. So one
+    that pauses over an ordinary answer outlives those that have much and read it slowly on purpose. Where many
+    addresses leave little each it is the newest connection.
     """
 
     def __init__(self, most: int = 24 * MIB, limit: int = 64 * MIB) -> None:
@@ -38,15 +51,30 @@ class Unsent:
             owing = self._owing - {outbox} if first else self._owing
             if not owing:
                 break
-            min(owing, key=lambda each: (each.unsent_bytes <= SHARE, each.progress_at)).give_up()
+            self._worst(owing).give_up()
+
+    def _worst(self, owing: Iterable["Outbox"]) -> "Outbox":
+        by_site = Counter[str]()
+        for each in owing:
+            by_site[each.owner.site] += each.unsent_bytes
+        site, left = by_site.most_common(1)[0]
+        if left <= self._limit // MODEST:
+            return max(owing, key=lambda each: each.owner.number)
+        theirs = [each for each in owing if each.owner.site == site]
+        return min(theirs, key=lambda each: (each.unsent_bytes <= SHARE, each.progress_at))
 
 
 class Outbox:
     """Up to `limit_bytes` are no trouble; `socket_fd` is that of a stream without a layer above its socket."""
 
     def __init__(
-        self, limit_bytes: int = 8 * MIB, socket_fd: int | None = None, together: Unsent | None = None
+        self,
+        limit_bytes: int = 8 * MIB,
+        socket_fd: int | None = None,
+        together: Unsent | None = None,
+        owner: Owner = NOBODY,
     ) -> None:
+        self.owner = owner
         self.unsent_bytes = 0
         self.progress_at = trio.current_time()
         self.sent_bytes = 0

@@ -324,7 +324,7 @@ async def test_a_peer_that_is_given_up_for_what_it_left_unread_is_told_from_othe
         await first.peer.closed.wait()
         assert first.peer.close_reason.startswith("unsent: unread replies of all peers")
         assert not second.peer.closed.is_set()
-    assert "has read nothing for the longest time" in caplog.text
+    assert "unread replies of all peers exceed the limit" in caplog.text
 
 
 async def told(stream: trio.abc.ReceiveStream) -> bytes:

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from netstack.serving.outbox import CHUNK, SHARE, Outbox, Unsent
+from netstack.serving.outbox import CHUNK, SHARE, Outbox, Owner, Unsent
 
 
 class Sink(trio.abc.SendStream):
@@ -254,6 +254,33 @@ async def test_who_pauses_over_an_ordinary_answer_outlives_who_has_much_and_read
         outbox.put(bytes(2 * SHARE))
     second.put(bytes(4 * SHARE))
     assert (ended, good.unsent_bytes) == (["first"], SHARE)
+
+
+async def test_one_answer_of_an_address_outlives_many_connections_of_another_with_an_ordinary_one_each(
+    autojump_clock: object,
+) -> None:
+    together, ended = Unsent(limit=16 * SHARE), list[str]()
+    good = Outbox(together=together, owner=Owner("10.0.0.1", 1))
+    good.end = partial(ended.append, "good")
+    good.put(bytes(2 * SHARE))
+    for number in range(15):
+        await trio.sleep(1)
+        outbox = Outbox(together=together, owner=Owner("10.0.0.2", 2 + number))
+        outbox.end = partial(ended.append, f"greedy {number}")
+        outbox.put(bytes(SHARE))
+    assert ended == ["greedy 0"]
+
+
+async def test_where_many_addresses_leave_little_each_the_newest_connection_is_given_up(
+    autojump_clock: object,
+) -> None:
+    together, ended = Unsent(limit=16 * SHARE), list[int]()
+    outboxes = [Outbox(together=together, owner=Owner(f"10.0.0.{number}", number)) for number in range(20)]
+    for number, outbox in enumerate(outboxes):
+        outbox.end = partial(ended.append, number)
+        await trio.sleep(1)
+        outbox.put(bytes(2 * SHARE if number == 0 else SHARE))
+    assert ended == [14, 15, 16, 17, 18]
 
 
 async def test_who_has_much_already_is_given_up_also_when_nobody_else_has_anything() -> None:
