@@ -70,6 +70,7 @@ class GatewayConfig:
     deny: Path | None = None
     rate_bytes: int = 0
     metrics: tuple[str, int] | None = None
+    metrics_names: tuple[str, ...] = ()  # more names by which scrapers know it
     advertise: str | None = None  # where boxes reach this one of several gateways of a zone; None: it is the only one
     inbox_secrets: Path | None = None  # of the boxes whose pieces come by way of an object store's inbox
 

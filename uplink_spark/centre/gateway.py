@@ -380,9 +380,9 @@ async def run_gateway(
                 elif config.inbox_secrets is not None:
                     nursery.start_soon(_inbox(config, config.inbox_secrets, hub, gateway).run)
                 if scraped:
-                    from uplink_spark.centre.metrics import serve_metrics
+                    from uplink_spark.centre.metrics import known_names, serve_metrics
 
-                    nursery.start_soon(serve_metrics, hub, scraped)
+                    nursery.start_soon(serve_metrics, hub, scraped, known_names(config))
                 nursery.start_soon(trio.serve_listeners, gateway.admit, listeners)
                 task_status.started(listeners[0].socket.getsockname()[:2])
     finally:

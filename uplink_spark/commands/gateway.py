@@ -50,6 +50,10 @@ def _options(parser: argparse.ArgumentParser) -> None:
         help="address at which boxes reach this one of several gateways of the zone; without: the only gateway",
     )  # fmt: skip
     parser.add_argument("--metrics", metavar="HOST:PORT", help="address for Prometheus metrics over HTTP")
+    parser.add_argument(
+        "--metrics-name", metavar="NAME", action="append", default=[],
+        help="name with a dot by which scrapers ask for the metrics, where it is not that of this machine; repeatable",
+    )  # fmt: skip
 
 
 def config_of(options: argparse.Namespace) -> GatewayConfig:
@@ -68,6 +72,7 @@ def config_of(options: argparse.Namespace) -> GatewayConfig:
         inbox_secrets=options.inbox_secrets,
         advertise=options.advertise and join_address(*split_address(options.advertise)),
         metrics=split_address(options.metrics) if options.metrics else None,
+        metrics_names=tuple(options.metrics_name),
     )
 
 

@@ -18,7 +18,7 @@ from tests.ports import free_port
 from uplink_spark.centre.fleet import boxes
 from uplink_spark.centre.gateway import open_landers, run_gateway
 from uplink_spark.centre.metric_families import exposition, read_families
-from uplink_spark.centre.metrics import serve_metrics
+from uplink_spark.centre.metrics import known_names, serve_metrics
 from uplink_spark.config import GatewayConfig
 from uplink_spark.jobs.metrics import JobMetrics
 from uplink_spark.testing import SOURCE, MadeRecord, gap_piece, log_piece
@@ -44,7 +44,7 @@ async def test_a_scrape_whose_request_comes_in_parts_is_answered(tmp_path: Path)
     with open_landers(GatewayConfig(str(tmp_path), ("127.0.0.1", 0)), lambda: 1_700_000_000_000) as (_, hub):
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve_metrics, hub, listeners)
+            nursery.start_soon(serve_metrics, hub, listeners, frozenset())
             for parts in (
                 (GET[:1], GET[1:]),
                 (GET[:15], GET[15:-3], GET[-3:]),
@@ -53,6 +53,28 @@ async def test_a_scrape_whose_request_comes_in_parts_is_answered(tmp_path: Path)
                 assert (await scraped(listeners[0], *parts)).startswith("HTTP/1.1 200 OK")
             assert (await scraped(listeners[0], b"POST", GET[3:])).startswith("HTTP/1.1 405 ")
             assert (await scraped(listeners[0], GET.replace(b"metrics", b"health"))).startswith("HTTP/1.1 404 ")
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_page_elsewhere_whose_name_was_pointed_here_reads_no_metrics(tmp_path: Path) -> None:
+    config = GatewayConfig(
+        str(tmp_path), ("127.0.0.1", 0), advertise="gw-1.example.org:10940", metrics_names=("metrics.example.org",)
+    )
+    with open_landers(config, lambda: 1_700_000_000_000) as (_, hub):
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve_metrics, hub, listeners, known_names(config))
+            for name, status in (
+                (b"gateway:10941", 200),
+                (b"gw-1.example.org", 200),
+                (b"Metrics.example.org:10941", 200),
+                (b"10.1.0.1:10941", 200),
+                (b"[fd00::1]:10941", 200),
+                (b"evil.example.com", 421),
+                (b"evil.example.com:10941", 421),
+            ):
+                answer = await scraped(listeners[0], GET.replace(b"Host: gateway", b"Host: " + name))
+                assert answer.startswith(f"HTTP/1.1 {status} "), name
             nursery.cancel_scope.cancel()
 
 
@@ -65,7 +87,7 @@ async def test_the_gateway_is_scraped_over_http(tmp_path: Path) -> None:
         assert 'rocketbox_gateway_box_landed_end_bytes{box="box-17"}' in exposition(read_families(hub)).decode()
         listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve_metrics, hub, listeners)
+            nursery.start_soon(serve_metrics, hub, listeners, frozenset())
             answer = await scraped(listeners[0])
             hub.records.retire("box-17")
             assert "box-17" not in await scraped(listeners[0])  # nobody is to be woken for it any more
