@@ -54,6 +54,11 @@ def newest(slots: Iterable[bytes]) -> tuple[int, HardState] | None:
     return max((found for raw in slots if (found := decode_slot(raw)) is not None), default=None)
 
 
+def after_damage(before: HardState, least_term: int) -> HardState:
+    """Return the promises of a member whose votes are in doubt, from the slot that is left and a term of its log."""
+    return before._replace(term=max(before.term, least_term), voted_for="", filling=True)
+
+
 class VoteFile:
     """A member's hard state on disk. `save` blocks: call it in a thread, one at a time."""
 
@@ -90,7 +95,7 @@ class VoteFile:
             raise VoteFileDamaged(str(self.path), "neither slot is intact")
         if found is None or None in map(decode_slot, slots):
             sequence, before = found or (0, HardState())
-            state = before._replace(term=max(before.term, least_term), voted_for="", filling=True)
+            state = after_damage(before, least_term)
             self.doubt = f"{self.path}: {'the disk does not give back a slot' if unreadable else 'a slot is damaged'}"
             self._replace(state, sequence + 1)
             return state

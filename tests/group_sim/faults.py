@@ -200,6 +200,19 @@ def replace_disk(world: World) -> None:
     world.restart_later(member)
 
 
+def damage_votes(world: World) -> None:
+    """One member's file of votes is damaged, in one slot or both; its log is there. Once in a schedule."""
+    voters = [name for name in world.first_members.voters if not world.disks[name].hard.filling]
+    if world.leader() is None or world.replaced or len(voters) < len(world.first_members.voters):
+        return
+    member = world.members[world.pick.choice(sorted(voters))]
+    world.replaced = True
+    world.note(f"{member.name} starts with damaged votes")
+    member.crash()
+    member.disk.damage_vote(world.pick.choice((0, 1, None)))
+    world.restart_later(member)
+
+
 def force_both(world: World) -> None:
     """Two persons do so at once."""
     for member in world.members.values():
@@ -209,6 +222,7 @@ def force_both(world: World) -> None:
 Fault = Callable[[World], None]
 ALWAYS: tuple[Fault, ...] = (crash, crash, partition, partition, partition, stall, full, broken, suspend, transfer)
 MORE: tuple[Fault, ...] = (*ALWAYS, reconnect, campaign, blink, cut_pair)
+DAMAGED: tuple[Fault, ...] = (*MORE, *[damage_votes] * 4, *[crash] * 3, *[lonely_leader] * 4, *[cut_pair] * 2)
 STORM: tuple[Fault, ...] = (
     *(replace_disk, replace_disk, cut_pair, cut_pair, full, full, stall),
     *[lonely_leader] * 4,

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from storage_driver.consensus import elections, leading, safety
+from storage_driver.consensus import elections, leading, safety, vote_file
 from storage_driver.consensus.hard_state import HardState
 from storage_driver.consensus.member_state import MemberState
 from storage_driver.consensus.members import Members
@@ -62,6 +62,15 @@ SCRIPTED = (  # too rare for chance
     (
         Mutation("rows of bytes that are gone stay in the file", MemberState, "forget_unappended", _forget_in_memory),
         scripts.row_without_bytes,
+    ),
+    (
+        Mutation(
+            "a member with damaged votes votes as if it knew",
+            vote_file,
+            "after_damage",
+            lambda before, least_term: before._replace(term=max(before.term, least_term)),
+        ),
+        scripts.vote_that_was_damaged,
     ),
 )
 MUTATIONS = (

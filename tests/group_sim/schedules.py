@@ -51,10 +51,14 @@ LOCAL = Shape(
     lives=False,  # what one has committed for itself is not cut but by a person's will
 )
 FIRST_LOCAL = 1 << 40  # seeds from here on are of that shape
+DAMAGED = tuple(each._replace(name=f"{each.name}, damaged votes", faults=faults.DAMAGED) for each in SHAPES[:5])
+FIRST_DAMAGED = 1 << 41  # and from here on of these
 
 
 def shape_of(seed: int) -> Shape:
     """Return the kind of group of a seed."""
+    if seed >= FIRST_DAMAGED:
+        return DAMAGED[seed % len(DAMAGED)]
     return SHAPES[seed % len(SHAPES)] if seed < FIRST_LOCAL else LOCAL
 
 

@@ -121,3 +121,23 @@ def row_without_bytes(seed: int) -> bool:
     crash(second, keep=True)
     second.start()
     return True
+
+
+def vote_that_was_damaged(seed: int) -> bool:
+    """A voter has elected a leader, and its file of votes is damaged: another asks for its vote in the same term."""
+    world = led_world(THREE, seed=seed)
+    voter, second = world.members["a"], world.members["c"]
+    world.cuts |= {("b", "c"), ("c", "b")}
+    crash(voter, keep=True)
+    world.roles.pop("a")
+    voter.start()
+    if not _campaign(world, "b"):
+        return False
+    isolate(world, "b")
+    crash(voter, keep=True)
+    if voter.disk.end > second.disk.end or voter.disk.hard.voted_for != "b":
+        return False
+    voter.disk.damage_vote(None)
+    voter.start()
+    _campaign(world, "c")
+    return True

@@ -3,10 +3,11 @@
 from bisect import bisect_left
 from random import Random
 
+from storage_driver.consensus import vote_file
 from storage_driver.consensus.effects import Start, TermTable
 from storage_driver.consensus.hard_state import HardState
 from storage_driver.consensus.terms import row_at, rows_below
-from storage_driver.consensus.vote_file import encode_slot, newest
+from storage_driver.consensus.vote_file import decode_slot, encode_slot, newest
 from tests.group_sim.records import Fault, SimRecord
 
 
@@ -45,6 +46,14 @@ class SimDisk:
         slot, new = (self.sequence + 2) % 2, encode_slot(self.sequence + 1, state)
         at = pick.randrange(len(new) + 1)
         self.slots[slot] = new[:at] + self.slots[slot][at:]
+
+    def damage_vote(self, left: int | None) -> None:
+        """Lose a slot, or both, and load what is `left`, as VoteFile does; the log stays."""
+        found = decode_slot(self.slots[left]) if left is not None else None
+        _, before = found or (0, HardState())
+        least_term = max((row.term for row in self.table.rows), default=0)
+        self.hard = vote_file.after_damage(before, least_term)
+        self.slots = [encode_slot(self.sequence + more, self.hard) for more in (1, 2)]
 
     def append(self, record: SimRecord) -> None:
         """Append a record, not synced yet. Raises Fault when it does not continue the log."""

@@ -7,7 +7,7 @@ import pytest
 from tests.group_sim import run
 from tests.group_sim.records import Fault
 from tests.group_sim.run import Results, add, main, schedule, table
-from tests.group_sim.schedules import FIRST_LOCAL, play
+from tests.group_sim.schedules import FIRST_DAMAGED, FIRST_LOCAL, play
 
 PIECES, PIECE = 40, 250
 
@@ -21,6 +21,10 @@ def test_no_seed_has_a_fault(piece: int) -> None:
 @pytest.mark.slow
 def test_no_seed_has_a_fault_where_each_disk_counts_for_itself() -> None:
     _play_all(range(FIRST_LOCAL, FIRST_LOCAL + 200))
+
+
+def test_no_seed_has_a_fault_where_votes_are_damaged() -> None:
+    _play_all(range(FIRST_DAMAGED, FIRST_DAMAGED + 1000))
 
 
 def _play_all(seeds: range) -> None:
