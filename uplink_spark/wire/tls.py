@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,7 @@ class TlsStream:
         receive_bytes: int = RECEIVE_BYTES,
     ) -> None:
         self._tcp, self._in, self._out, self._most = tcp, ssl.MemoryBIO(), ssl.MemoryBIO(), receive_bytes
+        self._receive: Callable[[int], Awaitable[bytes | bytearray]] = tcp.receive_some
         self._received = NOTHING  # by the socket, not yet given to OpenSSL
         self.session = context.wrap_bio(self._in, self._out, server_side=server_side)
 
@@ -130,12 +132,13 @@ class TlsStream:
 
     def _next_part(self, most: int) -> bytes | None:
         """Return what the next record holds, b"" at a farewell, None when more has to be received. Raises SSLError."""
-        while True:
+        while self._in.pending or self._in.eof or self.session.pending() or self._feed():
             try:
                 return self.session.read(most)
             except ssl.SSLWantReadError:
                 if not self._feed():
-                    return None
+                    break
+        return None
 
     def _feed(self) -> bool:
         """Give OpenSSL what was received; whether there was anything."""
@@ -149,7 +152,7 @@ class TlsStream:
         """Give OpenSSL more; return whether that took a turn of the loop."""
         if self._feed():
             return False
-        received = await self._tcp.receive_some(self._most)
+        received = await self._receive(self._most)
         if not received:
             self._in.write_eof()
         self._received = memoryview(received)

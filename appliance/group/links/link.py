@@ -66,6 +66,7 @@ class LinkSigns:
 
     def __init__(self, now_s: float) -> None:
         self.heard_s = self.said_s = now_s
+        self.sending_s: float | None = None  # when it began to take what is sent now
 
 
 class Link:
@@ -121,16 +122,14 @@ class Link:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write)
             nursery.start_soon(self._ping)
+            nursery.start_soon(self._listen)
             for frame in first:
                 await self._took(frame, take)
             await self._read(take)
 
     async def _read(self, take: Callable[[LinkFrame], Awaitable[None]]) -> None:
         while True:
-            with trio.move_on_after(self._pace.silence_s) as silence:
-                data = await self._stream.receive_some(RECEIVE_BYTES)
-            if silence.cancelled_caught:
-                raise LinkEnded("silent", f"{self.member} said nothing for {self._pace.silence_s:g} s")
+            data = await self._stream.receive_some(RECEIVE_BYTES)
             if not data:
                 raise LinkEnded("closed", f"{self.member} closed the link")
             self._signs.heard_s = self._clocks.now_s()
@@ -155,6 +154,21 @@ class Link:
             return
         self.round_s = max(0.0, now_s - ping.sent_us / 1e6)
         self.clock_drift_s = (ping.wall_ms - self._clocks.wall_ms()) / 1000 + self.round_s / 2
+
+    async def _listen(self) -> None:
+        """End the link when the other side says or takes nothing: a deadline for each frame costs a tenth of it."""
+        silence_s, signs = self._pace.silence_s, self._signs
+        while True:
+            now_s = self._clocks.now_s()
+            since_s = signs.heard_s if signs.sending_s is None else min(signs.heard_s, signs.sending_s)
+            if now_s - since_s < silence_s:
+                await trio.sleep(max(since_s + silence_s - now_s, SHORTEST_REST_S))
+                continue
+            await trio.sleep(SHORTEST_REST_S)  # who was suspended takes what has come meanwhile first
+            if self._clocks.now_s() - signs.heard_s >= silence_s:
+                raise LinkEnded("silent", f"{self.member} said nothing for {silence_s:g} s")
+            if signs.sending_s is not None and self._clocks.now_s() - signs.sending_s >= silence_s:
+                raise LinkEnded("slow", f"{self.member} did not take what it was sent in {silence_s:g} s")
 
     async def _ping(self) -> None:
         """Say something where nothing was said for `ping_s`, answers among it; measure now and then."""
@@ -189,9 +203,9 @@ class Link:
             await self._send(batch)
 
     async def _send(self, data: bytes) -> None:
-        with trio.move_on_after(self._pace.silence_s) as stuck:
-            await self._stream.send_all(data)
-        if stuck.cancelled_caught:
-            raise LinkEnded("slow", f"{self.member} did not take {len(data)} bytes in {self._pace.silence_s:g} s")
+        signs = self._signs
+        signs.sending_s = self._clocks.now_s()
+        await self._stream.send_all(data)
+        signs.sending_s = None
         self.sent_bytes += len(data)
-        self._signs.said_s = self._clocks.now_s()
+        signs.said_s = self._clocks.now_s()

@@ -14,6 +14,7 @@ import trio
 
 from appliance.group.links.thread_stream import ThreadStream
 from netstack.serving.addresses import plain_address
+from netstack.serving.receiver import receive_of
 from uplink_spark.wire.tls import NOTHING, TlsStream
 
 LARGE: Final = 128 << 10  # bytes that wait for room: less leaves as room comes
@@ -27,6 +28,7 @@ class LinkTlsStream(TlsStream):
     def __init__(self, tcp: trio.SocketStream, context: ssl.SSLContext, *, server_side: bool = True) -> None:
         super().__init__(tcp, context, server_side=server_side, receive_bytes=RECEIVE_BYTES)
         self._sending = trio.CapacityLimiter(1)
+        self._receive = receive_of(tcp)
 
     @property
     def remote_host(self) -> str:
