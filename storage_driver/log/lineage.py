@@ -94,6 +94,7 @@ class Lineage:
         if not self.epochs:
             self.epochs = [(self._new_id(), first if end > first else 0 if end == 0 else end)]
         self._append_run(self.runs, end)
+        self.express = [switch for switch in self.express if switch[0] <= end]  # the disk may have lost more
         self.save()
 
     def _append_run(self, before: Iterable[tuple[int, int]], log_offset: int) -> None:
