@@ -129,7 +129,8 @@ class Session:
             wait_s = self._patience.failed(now_s)
             claimed = arguments.get("owner_id")
             if isinstance(claimed, str) and claimed != owner.owner_id:
-                text = f"the box belongs to another owner ({owner.owner_id}): use that fleet secret or release it there"
+                text = f"the box belongs to another owner ({owner.owner_id}): use that fleet secret (--secret FILE); "
+                text += "where it is lost, root removes /etc/rocketbox/owner on the box"
                 raise ProvisioningError("E202", text, owner_id=owner.owner_id, wait_s=wait_s)
             raise ProvisioningError("E203", f"authentication failed, wait {wait_s:.0f} s", wait_s=wait_s)
         self._patience.succeeded()

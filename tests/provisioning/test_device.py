@@ -80,7 +80,10 @@ async def test_another_fleet_secret_is_refused_and_its_owner_named(tmp_path: Pat
         talk = await talk_to(cable)
         await talk.own(await talk.identify(), BENCH)
         identity = await talk.identify()
-        assert await refused(talk.own(identity, Bench(b"x" * 32, "mallory"))) == "E202"
+        with pytest.raises(ProvisioningError, match=r"E202.* root removes /etc/rocketbox/owner on the box"):
+            await talk.own(identity, Bench(b"x" * 32, "mallory"))
+        (tmp_path / "box/etc/rocketbox/owner").unlink()
+        assert (await talk.identify())["claimed"] is None, "whoever has a new secret may claim it"
         await talk.line.aclose()
 
     await at_the_cable(cable, box, during)
