@@ -91,7 +91,7 @@ def _one_copy(
     out_s = lasts("no_copy", not any(each["connected"] for each in others))
     if told["alone_since_ms"] is not None:
         since = span(max(0, now_ms - told["alone_since_ms"]) / 1000)
-        text = f"by order of a person this disk acknowledges alone for {since}: it has the only copy of what came since"
+        text = f"by order of a person only this disk has acknowledged for {since}: it has the one copy of that"
         yield Condition("one_copy", text, f"{step}; it ends once another copy is level")
     elif out_s >= REPLICA_OUT_S:
         text = f"no other copy for {span(out_s)}: this box has the only one of what came since"

@@ -39,7 +39,7 @@ def test_each_trouble_of_a_group_is_one_condition_with_its_numbers() -> None:
     text = "no other copy for 4 min: this box has the only one of what came since"
     assert found(members(b=away)) == [("one_copy", text)]
     alone = {"alone_since_ms": 1_000_000_000 - 90_000}
-    text = "by order of a person this disk acknowledges alone for 90 s: it has the only copy of what came since"
+    text = "by order of a person only this disk has acknowledged for 90 s: it has the one copy of that"
     assert found({**WELL, **alone}, 0) == found({**members(b=away), **alone}) == [("one_copy", text)]
     assert found({**WELL, **alone, "leader": "b", "copies_there": None}) == [], "the next leader has it"
     behind: dict[str, object] = {"behind_bytes": 40 << 20, "behind_s": 65.0}
