@@ -143,10 +143,10 @@ class Connection:
                 governor.received(frames, size)
                 if decoder.buffered or pace.partial:
                     wanted = await self._hold_partial(decoder.buffered, wanted, ended=frames > 0)
-                if self._outbox.full or self._pending.is_stopped(pace.partial):
+                if paused := self._bytes.paused:
+                    wanted = min(wanted, PARTIAL_FREE)
+                if self._outbox.full or (paused and self._pending.is_stopped(pace.partial)):
                     await self._wait_room()
-                if self._bytes.paused:
-                    wanted = PARTIAL_FREE
         except ProtocolError as broken:
             governor.note("protocol_error", self.peer.remote[0], port=self.peer.remote[1], reason=broken)
             if isinstance(broken, HttpSpoken) and not pace.frames and not self._made and not self._in_flight:
