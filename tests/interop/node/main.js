@@ -89,7 +89,8 @@ async function stream(namesrv, topic, group) {
     say({ ...row, at_ms: Date.now() });
     await rest(5);
   }
-  say({ ended: true }); // and it consumes until it is killed
+  say({ ended: true });
+  await new Promise(() => {}); // it consumes until it is killed: a program that returns here ends
 }
 
 async function main([ how, namesrv, topic, third, fourth, tags ]) {
