@@ -12,7 +12,8 @@ from storage_driver.log.segment import Segment, segment_name
 from storage_driver.recovery.verdict import Damage, RecoveryVerdict
 
 PAGE = 4096
-MOST_BRIDGED = 64
+MOST_MISSING = 64  # files between two parts of one log
+MOST_BRIDGED = 4096  # files behind its end; each is 4 KiB of the disk
 MOST_LOG_OFFSET = 1 << 63
 
 
@@ -86,7 +87,7 @@ class LogFiles:
             elif base + size > MOST_LOG_OFFSET:
                 self._set_aside(self._log / segment_name(base), "its offset is too large")
             else:
-                if logs[-1] and base - logs[-1][-1] > (MOST_BRIDGED + 1) * size:
+                if logs[-1] and base - logs[-1][-1] > (MOST_MISSING + 1) * size:
                     logs.append([])
                 logs[-1].append(base)
         own = max(logs, key=len)
@@ -122,7 +123,7 @@ class LogFiles:
         path = self._log / segment_name(base)
         if found is None or found < size:  # noted before the file has its length again
             at = base + (found or 0)
-            self.suspect = base if self.suspect is None else min(self.suspect, base)
+            self._suspect(base)
             what = "missing" if found is None else f"cut short at {found} bytes"
             self._losing(at, base + size, f"commitlog/{path.name} is {what}", sure=sure)
         try:
@@ -144,12 +145,24 @@ class LogFiles:
             self._verdict.quarantined.append(Damage(base, base + size, "segment missing", None))
         return segment
 
+    def _suspect(self, base: int) -> None:
+        self.suspect = base if self.suspect is None else min(self.suspect, base)
+
     def bridge(self, segments: list[Segment], reach: int) -> None:
         """Put blank segments where the newest ones are gone, so that no log offset is given out twice."""
-        if not segments or reach - segments[-1].end > MOST_BRIDGED * self.segment_bytes:
+        size, start = self.segment_bytes, segments[-1].end if segments else reach
+        if not start < reach <= start + MOST_BRIDGED * size:
             return
-        while segments[-1].end < reach:
-            segments.append(self._open_segment(segments[-1].end, self.segment_bytes, None))
+        end = start + -(-(reach - start) // size) * size
+        self._suspect(start)
+        self._losing(start, end, f"commitlog/ has no file from {start} to {end}")  # once: there may be thousands
+        for base in range(start, end, size):
+            path = self._log / segment_name(base)
+            segment = Segment(base, size, path, self._disk.open(path, create=True))
+            segment.file.resize(size)
+            fill(segment, base, base + size, 0)
+            segments.append(segment)
+        self._verdict.quarantined.append(Damage(start, end, "segments missing", None))
 
     def quarantine_range(self, segment: Segment, start: int, end: int) -> str | None:
         """Keep a copy of log range [start, end); None when the disk has no room for it."""

@@ -32,7 +32,7 @@ from storage_driver.record import MessageQueue
 from storage_driver.recovery.losses import Loss, Losses
 from storage_driver.recovery.recovery import Recovered, Recovery, refuse_small_segments
 from storage_driver.recovery.verdict import RecoveryVerdict
-from storage_driver.recovery.witnesses import index_reach
+from storage_driver.recovery.witnesses import INDEX, index_reach
 
 T = TypeVar("T")
 VERDICTS_KEPT = 64
@@ -282,7 +282,7 @@ def _note_cut(disk: Disk, root: Path, losses: Losses, now_ms: int, cut: CutDone)
 
 def _witnesses(config: StoreConfig, disk: Disk, lineage: Lineage) -> dict[str, int]:
     """Return what else in the folder tells how far the log was durable. Raises OSError."""
-    found = {"the index": index_reach(disk, config.root, config.index_size)}
+    found = {INDEX: index_reach(disk, config.root, config.index_size)}
     if (known := CommittedFile(disk, config.root / "rocketbox" / "committed").load()) is not None:
         found["the committed mark"] = known
     if lineage.runs and not config.shared:  # a shared log may have been cut below: what was not committed

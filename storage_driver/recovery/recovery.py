@@ -21,14 +21,14 @@ from storage_driver.queues.consume_queue import ConsumeQueue, QueueFiles
 from storage_driver.queues.dispatch import is_queued
 from storage_driver.queues.queue_table import QueueTable, load_table, table_file
 from storage_driver.record import DELAY_LEVELS_MS, DispatchEntry, MessageQueue
-from storage_driver.recovery.log_files import MOST_BRIDGED, LogFiles
+from storage_driver.recovery.log_files import MOST_MISSING, LogFiles
 from storage_driver.recovery.losing import Losing
 from storage_driver.recovery.losses import Losses
 from storage_driver.recovery.lost_numbers import LostNumbers
 from storage_driver.recovery.odd_numbers import OddNumbers
 from storage_driver.recovery.queue_recovery import QueueRecovery
 from storage_driver.recovery.verdict import Damage, RecoveryVerdict
-from storage_driver.recovery.witnesses import Witnesses, whole_from
+from storage_driver.recovery.witnesses import ENTRIES, Witnesses, whole_from
 
 SYNC_SINGLY = 32  # with more files written one sync of the file system is cheaper
 
@@ -94,7 +94,7 @@ class Recovery:
         self._losing.witnesses.add_all(position, table, self._others)
         reach = self._losing.witnesses.reach
         segments = self._log_files.load(position, reach, self._first)
-        self._log_files.bridge(segments, reach)
+        self._bridge(segments)
         position = self._confirmed(segments, position)
         start = self._start(segments, position, table)
         verdict.first = segments[0].base if segments else 0
@@ -262,19 +262,27 @@ class Recovery:
     def _is_known_beyond(self, segments: list[Segment], at: int, queues: QueueRecovery) -> bool:
         """Tell whether anybody knows the log to have been on this disk beyond a log offset."""
         witnesses = self._losing.witnesses
-        witnesses.add("entries of queues", queues.reach(at, segments[-1].end))
+        witnesses.add(ENTRIES, queues.reach(at, segments[-1].end))
         return witnesses.reach > at
 
     def _went_on(self, segments: list[Segment], end: int, queues: QueueRecovery) -> bool:
         """Tell whether the log continued after what is left of it; then blank segments fill the range."""
         losing, size = self._losing, self._log_files.segment_bytes
-        losing.witnesses.add("entries of queues", queues.reach(end, segments[-1].end + MOST_BRIDGED * size))
+        known = losing.witnesses.reach_from(segments[-1].end, MOST_MISSING * size)
+        losing.witnesses.add(ENTRIES, queues.reach(end, max(segments[-1].end + MOST_MISSING * size, known)))
         reach = losing.witnesses.reach
         if reach <= end:
             return False
         losing.note(end, reach, f"the log ends at {end}, {' and '.join(losing.witnesses.beyond(end))} knew of more")
-        self._log_files.bridge(segments, reach)
+        self._bridge(segments)
         return True
+
+    def _bridge(self, segments: list[Segment]) -> None:
+        """Put blank segments up to where the log reached."""
+        if segments:
+            size = self._log_files.segment_bytes
+            reach = self._losing.witnesses.reach_from(segments[-1].end, MOST_MISSING * size)
+            self._log_files.bridge(segments, reach)
 
     def _scan_run(self, segment: Segment, at: int, queues: QueueRecovery) -> tuple[int, Bad | None]:
         for item in walk(segment, at):

@@ -17,6 +17,9 @@ from storage_driver.log.segment import Segment
 from storage_driver.queues.queue_table import QueueTable
 from storage_driver.record import SMALLEST_RECORD
 
+INDEX, ENTRIES = "the index", "entries of queues"
+UNCHECKED = {INDEX, ENTRIES}
+
 
 class Witnesses:
     """What each of them says; `known_to`: a loss up to there was told before, what is below says nothing new."""
@@ -42,6 +45,11 @@ class Witnesses:
     def reach(self) -> int:
         """The end that the log reached at least; 0 when nothing proves more than is known."""
         return max(self.said.values(), default=0)
+
+    def reach_from(self, log_offset: int, far: int) -> int:
+        """Return how far the log reached as seen from its end; what has no checksum counts up to `far` behind it."""
+        near = [reach for reach in self.said.values() if reach <= log_offset + far]
+        return max([*near, *(self.said[who] for who in self.said.keys() - UNCHECKED)], default=0)
 
     def beyond(self, log_offset: int) -> dict[str, int]:
         """Return the records that prove more than what is below a log offset."""

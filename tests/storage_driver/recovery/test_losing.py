@@ -293,3 +293,28 @@ def test_a_range_that_nobody_knew_to_be_durable_is_not_lost_and_nothing_is_writt
     loss = losing.finish()
     assert loss is not None
     assert loss.ranges == [(100, 150)]
+
+
+@pytest.mark.slow
+async def test_an_end_of_more_than_64_files_that_is_lost_is_told_and_no_number_comes_again(tmp_path: Path) -> None:
+    small = {"segment_bytes": 80 * 1024, "max_message_bytes": 8 << 10}
+    ends = dict[MessageQueue, int]()
+    async with open_store(config(tmp_path, **small), now_ms=lambda: NOW) as store:
+        for number in range(900):
+            one = message(number)._replace(body=bytes(6000))
+            placed = store.put(one)
+            ends[MessageQueue(one.topic, one.queue_id)] = placed.queue_offset + 1
+            if number % 100 == 99:
+                await store.wait_committed(placed.end)
+        await store.prove()
+    files = sorted((tmp_path / "commitlog").iterdir())
+    assert len(files) > 66
+    for file in files[1:]:
+        file.unlink()
+    for _ in range(2):
+        async with open_store(config(tmp_path, **small), now_ms=lambda: NOW) as store:
+            assert {queue: store.max_offset(queue) for queue in ends} == ends
+            assert store.first == 0
+            assert store.end >= placed.end
+            assert len(store.losses.found) == 1
+            assert store.losses.messages() == sum(ends.values()) - 13
