@@ -170,6 +170,14 @@ class Supervision(NamedTuple):
     def _own_sources(self, store: MessageStore) -> tuple[Source, ...]:
         return self._own_conditions, partial(conditions_of_store, store, self.read_only, self.next_step)
 
+    def _feeder(self, wiring: Wiring) -> Feeder:
+        settings = WatchdogConfig(self.note.boot, self.config_sha256, self.proof_limit_s)
+        return Feeder(self.notifier, settings, wiring, self.diary)
+
+    async def _end_unwatched(self, store: MessageStore) -> None:
+        if not self.notifier.watchdog_s and self.read_only is None:
+            await end_failed(store, self.proof_limit_s + UNWATCHED_S)
+
     async def watch(
         self,
         store: MessageStore,
@@ -201,13 +209,11 @@ class Supervision(NamedTuple):
             refuse=refuse,
             status=board.status_line,
         )
-        settings = WatchdogConfig(self.note.boot, self.config_sha256, self.proof_limit_s)
-        feeder = Feeder(self.notifier, settings, wiring, self.diary)
+        feeder = self._feeder(wiring)
         board.feeding = feeder.statistics
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keep_proving, store)
-            if not self.notifier.watchdog_s and self.read_only is None:
-                nursery.start_soon(end_failed, store, self.proof_limit_s + UNWATCHED_S)
+            nursery.start_soon(self._end_unwatched, store)
             nursery.start_soon(board.run, told.wait_change)
             await nursery.start(feeder.run)
             board.write()
