@@ -16,14 +16,14 @@ SHARE: Final = 256 * KIB  # what one peer may leave unread while all together le
 MODEST: Final = 8  # up to this part of what all may leave unread no address has much
 
 
-class Owner(NamedTuple):
+class OutboxOwner(NamedTuple):
     """Whose outbox it is: what its address shares limits with, and the number of the connection, which only rises."""
 
     site: str = ""
     number: int = 0
 
 
-NOBODY: Final = Owner()
+NOBODY: Final = OutboxOwner()
 
 
 class Unsent:
@@ -72,7 +72,7 @@ class Outbox:
         limit_bytes: int = 8 * MIB,
         socket_fd: int | None = None,
         together: Unsent | None = None,
-        owner: Owner = NOBODY,
+        owner: OutboxOwner = NOBODY,
     ) -> None:
         self.owner = owner
         self.unsent_bytes = 0

@@ -15,7 +15,7 @@ from netstack.serving.addresses import is_loopback, plain_address
 from netstack.serving.connection import Connection, Handle
 from netstack.serving.governor import Governor
 from netstack.serving.limits import Limits
-from netstack.serving.outbox import Outbox, Owner
+from netstack.serving.outbox import Outbox, OutboxOwner
 from netstack.serving.peer import Peer
 from netstack.serving.slots import Slot
 from netstack.serving.socket_options import set_options
@@ -226,7 +226,7 @@ class _Server:
     async def _serve(self, place: "_Place", stream: trio.abc.Stream, *, descriptor: int | None, tls: bool) -> None:
         governor, slot = self._governor, place.slot
         number = governor.next_id()
-        outbox = Outbox(governor.limits.unsent_bytes, descriptor, governor.unsent, Owner(slot.site, number))
+        outbox = Outbox(governor.limits.unsent_bytes, descriptor, governor.unsent, OutboxOwner(slot.site, number))
         peer = Peer(number, place.remote, place.local, outbox)
         peer.tls = tls
         connection = self._connect(stream, peer, outbox, governor)

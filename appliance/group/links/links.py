@@ -38,7 +38,7 @@ from uplink_spark.errors import ProtocolError
 log = logging.getLogger("appliance.group")
 CONNECT_S: Final = 3.0
 RETRY_S, MOST_RETRY_S = 0.2, 2.0
-LOOK_S, APART_S = 30.0, 5.0  # between two looks at the certificates; between two links that are made anew
+LOOK_S, APART_S = 30.0, 5.0  # between two looks at the certificates; between two links to renew
 REST_S: Final = 1.0  # how long a replaced link stays open for the other side, which may still use it
 STRANGER_MS: Final = 2000  # it may become a member any time
 MOST_GREETING: Final = 16  # connections whose member is not known yet
@@ -221,7 +221,7 @@ class MemberLinks:
     async def _redial(self, member: str, peer: LinkPeer) -> None:
         pause_s = RETRY_S
         while True:
-            while self.link(member) is not None:  # it was made anew beside this one, or by the other side
+            while self.link(member) is not None:  # it was replaced beside this one, or by the other side
                 await self._changed.wait()
             began = self._clocks.now_s()
             refused = await self._dialed(member, peer)

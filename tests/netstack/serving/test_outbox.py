@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from netstack.serving.outbox import CHUNK, SHARE, Outbox, Owner, Unsent
+from netstack.serving.outbox import CHUNK, SHARE, Outbox, OutboxOwner, Unsent
 
 
 class Sink(trio.abc.SendStream):
@@ -260,12 +260,12 @@ async def test_one_answer_of_an_address_outlives_many_connections_of_another_wit
     autojump_clock: object,
 ) -> None:
     together, ended = Unsent(limit=16 * SHARE), list[str]()
-    good = Outbox(together=together, owner=Owner("10.0.0.1", 1))
+    good = Outbox(together=together, owner=OutboxOwner("10.0.0.1", 1))
     good.end = partial(ended.append, "good")
     good.put(bytes(2 * SHARE))
     for number in range(15):
         await trio.sleep(1)
-        outbox = Outbox(together=together, owner=Owner("10.0.0.2", 2 + number))
+        outbox = Outbox(together=together, owner=OutboxOwner("10.0.0.2", 2 + number))
         outbox.end = partial(ended.append, f"greedy {number}")
         outbox.put(bytes(SHARE))
     assert ended == ["greedy 0"]
@@ -275,7 +275,7 @@ async def test_where_many_addresses_leave_little_each_the_newest_connection_is_g
     autojump_clock: object,
 ) -> None:
     together, ended = Unsent(limit=16 * SHARE), list[int]()
-    outboxes = [Outbox(together=together, owner=Owner(f"10.0.0.{number}", number)) for number in range(20)]
+    outboxes = [Outbox(together=together, owner=OutboxOwner(f"10.0.0.{number}", number)) for number in range(20)]
     for number, outbox in enumerate(outboxes):
         outbox.end = partial(ended.append, number)
         await trio.sleep(1)
