@@ -43,15 +43,19 @@ class KnownDamage:
         self.ranges.append((start, end, reason))
         segment = self._log.segment_of(start)
         if segment is not None:
-            try:
-                await trio.to_thread.run_sync(quarantine_range, self._disk, segment, start, end, limiter=self._thread)
-            except OSError as exc:
-                self._note_trouble(f"damaged bytes {start} to {end} of the log were not copied to quarantine/: {exc}")
-            try:
-                span = (start, end)
-                await trio.to_thread.run_sync(self._list, segment, span, reason, queue, limiter=self._thread)
-            except OSError as exc:
-                self._note_trouble(f"damaged bytes {start} to {end} of the log are not in losses.json: {exc}")
+            with trio.CancelScope(shield=True):  # whoever read it may go meanwhile, and nobody notes it again
+                await self._tell(segment, (start, end), reason, queue)
+
+    async def _tell(self, segment: Segment, span: tuple[int, int], reason: str, queue: MessageQueue | None) -> None:
+        start, end = span
+        try:
+            await trio.to_thread.run_sync(quarantine_range, self._disk, segment, start, end, limiter=self._thread)
+        except OSError as exc:
+            self._note_trouble(f"damaged bytes {start} to {end} of the log were not copied to quarantine/: {exc}")
+        try:
+            await trio.to_thread.run_sync(self._list, segment, span, reason, queue, limiter=self._thread)
+        except OSError as exc:
+            self._note_trouble(f"damaged bytes {start} to {end} of the log are not in losses.json: {exc}")
 
     def _list(self, segment: Segment, span: tuple[int, int], reason: str, queue: MessageQueue | None) -> None:
         try:

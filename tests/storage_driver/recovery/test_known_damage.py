@@ -28,6 +28,16 @@ async def test_a_range_is_noted_and_copied_aside_once(tmp_path: Path) -> None:
         assert store.trouble is None
 
 
+async def test_what_a_reader_finds_is_listed_though_the_reader_is_gone(tmp_path: Path) -> None:
+    await fill(tmp_path, 10)
+    async with open_store(config(tmp_path), now_ms=lambda: 1_700_000_000_000) as store:
+        with trio.CancelScope() as reader:
+            reader.cancel()
+            await store._parts.damage.found(0, 100, "crc")
+        assert [loss.ranges for loss in store.losses.found] == [[(0, 100)]]
+        assert len(list((tmp_path / "quarantine").iterdir())) == 1
+
+
 async def test_what_cannot_be_copied_aside_is_told(tmp_path: Path) -> None:
     await fill(tmp_path, 10)
     async with open_store(config(tmp_path), now_ms=lambda: 1_700_000_000_000) as store:
