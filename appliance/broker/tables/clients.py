@@ -73,8 +73,11 @@ class ConsumerGroup:
         return self.message_model == "BROADCASTING"
 
     def client_ids(self) -> list[str]:
-        """Return the members' client ids; one that reconnected may be there twice until its old connection ends."""
-        return [member.client_id for member in self.members.values()]
+        """Return the members' client ids, each once: one that reconnected may have its old connection beside the new.
+
+        Clients share queues by the length of this list: with an id that is there twice nobody would have some of them.
+        """
+        return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
     def update_subscriptions(self, wanted: Iterable[Subscription]) -> tuple[bool, bool]:
         """Take over one heartbeat's subscriptions; return whether the topics changed, and whether anything did."""

@@ -32,6 +32,15 @@ def test_a_group_s_subscriptions_mirror_the_last_heartbeat() -> None:
     assert group.subscriptions["U"].text == "*"  # older: kept
 
 
+def test_a_client_that_reconnected_is_told_once_while_its_old_connection_is_there() -> None:
+    clients = ClientTable(now_ms=lambda: 0)
+    for number, name in ((1, "a"), (2, "b"), (3, "a")):  # the end of the first connection has not come
+        clients.consumer_joined(FakePeer(number), Member(name, "GO", 409, 0), joining("g"))
+    group = clients.consumers("g")
+    assert group is not None
+    assert group.client_ids() == ["a", "b"], "with three of them nobody would have a third of the queues"
+
+
 def test_who_is_silent_for_two_minutes_is_forgotten_and_a_producer_known_by_requests_is_not_closed() -> None:
     now_ms = 0
     clients = ClientTable(now_ms=lambda: 0, uptime_ms=lambda: now_ms)
