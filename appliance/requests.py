@@ -178,8 +178,10 @@ class Responder:
 
     def _fault(self, request: RemotingCommand, peer: RequestPeer, exc: Exception) -> RemotingCommand:
         self._faults += 1
-        log.error("event=request_failed code=%d peer=%s:%d", request.code, *peer.remote[:2], exc_info=exc)
-        return request.reply(ResponseCode.SYSTEM_ERROR, f"{type(exc).__name__}: {exc}")
+        reason, where = f"{type(exc).__name__}: {exc}", (request.code, *peer.remote[:2])
+        fault = None if isinstance(exc, OSError) else exc  # where a disk fails a traceback tells nothing
+        log.error("event=request_failed code=%d peer=%s:%d reason=%r", *where, reason, exc_info=fault)
+        return request.reply(ResponseCode.SYSTEM_ERROR, reason)
 
     def _log_once(self, peer: RequestPeer, code: int, reason: str, kind: int | None = None) -> None:
         """Log the first refusal of a code, or of a kind of codes, for each address."""

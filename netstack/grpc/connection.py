@@ -291,8 +291,10 @@ class GrpcConnection:
 
     def _failed(self, call: Call, exc: Exception) -> CallFailed:
         self._serving.counts.faults += 1
-        _log.error("event=call_failed path=%s peer=%s", call.text(b":path"), self.peer, exc_info=exc)
-        return CallFailed(GrpcStatus.INTERNAL, f"{type(exc).__name__}: {exc}")
+        reason, path = f"{type(exc).__name__}: {exc}", call.text(b":path")
+        fault = None if isinstance(exc, OSError) else exc  # where a disk fails a traceback tells nothing
+        _log.error("event=call_failed path=%s peer=%s reason=%r", path, self.peer, reason, exc_info=fault)
+        return CallFailed(GrpcStatus.INTERNAL, reason)
 
     def _answer(self, number: int, one: _Open, answer: Answer, size: int) -> None:
         """Let an answer leave now, with what it waits for or from a task; `size` is that of the request."""

@@ -51,6 +51,14 @@ def test_refusals_and_faults_become_codes_and_are_counted(caplog: pytest.LogCapt
     answer = response(broken(request(10), peer))
     assert (answer.code, answer.remark, broken.statistics().faults) == (1, "ZeroDivisionError: by zero", 1)
     assert "event=request_failed code=10" in caplog.text
+    assert caplog.records[-1].exc_info is not None
+
+
+def test_a_disk_that_fails_is_a_line_of_the_log_and_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    answer = response(raising(OSError(5, "Input/output error"))(request(10), FakePeer()))
+    assert (answer.code, answer.remark) == (1, "OSError: [Errno 5] Input/output error")
+    assert "reason='OSError: [Errno 5] Input/output error'" in caplog.text
+    assert caplog.records[-1].exc_info is None
 
 
 async def test_a_handler_that_waits_is_guarded_as_well() -> None:

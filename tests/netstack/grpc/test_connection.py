@@ -196,6 +196,18 @@ async def test_a_handler_that_fails_ends_its_call_and_no_other(waits: bool, capl
         assert (await client.call("/s/Fail", b"refuse")).status == GrpcStatus.RESOURCE_EXHAUSTED
         assert (await client.call("/s/Echo", b"fine")).messages == [b"fine"]
     assert "event=call_failed path=/s/Fail" in caplog.text
+    assert caplog.records[-1].exc_info is not None
+
+
+async def test_a_disk_that_fails_is_a_line_of_the_log_and_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(call: Call, message: bytes) -> Answer:
+        raise OSError(5, "Input/output error")
+
+    async with grpc_serving({b"/s/Fail": Unary(fail)}) as port, grpc_client(port) as client:
+        assert (await client.call("/s/Fail", b"")).text == "OSError: [Errno 5] Input/output error"
+    [line] = [each for each in caplog.records if "event=call_failed" in each.message]
+    assert "reason='OSError: [Errno 5] Input/output error'" in line.message
+    assert line.exc_info is None
 
 
 async def test_a_streaming_answer_waits_for_a_client_that_reads_late() -> None:
