@@ -42,6 +42,11 @@ def data_folder(arguments: argparse.Namespace, environ: Mapping[str, str] = os.e
     return INSTALLED_DATA if config_file(arguments, environ) == INSTALLED else Path("var")
 
 
+def no_folder(data: Path) -> str:
+    """Return why a data folder is none, "" where it is one."""
+    return "" if data.is_dir() else f"{data} is not a folder; --data DIR names the box's folder"
+
+
 @contextmanager
 def as_owner_of(folder: Path) -> Iterator[None]:
     """What root does in the block is done as the user who owns the folder, so that links planted there lead nowhere.

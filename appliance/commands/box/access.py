@@ -15,7 +15,7 @@ from appliance.admin import NAME, AdminRefused, AdminSilent, ask
 from appliance.broker.access.accounts import WORDS, Account, AccountError, Accounts, perm_of, word_of
 from appliance.broker.rights import Perm
 from appliance.commands.box.status import health_path
-from appliance.commands.settings import add_config_arguments, as_owner_of, chosen_config, data_folder
+from appliance.commands.settings import add_config_arguments, as_owner_of, chosen_config, data_folder, no_folder
 from appliance.commands.tables import confirmed
 from appliance.errors import ConfigError
 from storage_driver.log.clock import wall_ms
@@ -95,6 +95,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Do one thing to the file of accounts, and have the running box look at it."""
     data = data_folder(arguments)
     path = accounts_path(data)
+    if why := no_folder(data):
+        if data.exists() or not _makes_key(arguments):
+            print(f"rocketbox: access: {why}", file=sys.stderr)
+            return NOT_DONE
+        print(f"rocketbox: access: {data} is new: a box that starts with --data {data} has the key", file=sys.stderr)
     try:
         path = accounts_path(data, chosen_config(arguments, data).access.accounts)
         return ACTIONS[arguments.action](path, arguments)
@@ -104,6 +109,11 @@ def run(arguments: argparse.Namespace) -> int:
         step = "run this as root or as the user the box runs as"
         print(f"rocketbox: {exc.filename or path}: {exc.strerror}; {step}", file=sys.stderr)
     return NOT_DONE
+
+
+def _makes_key(arguments: argparse.Namespace) -> bool:
+    """Return whether there may be keys after it where there were none: they are made before the first start, too."""
+    return arguments.action in ("add", "import") or bool(getattr(arguments, "pattern", ()))
 
 
 def add(path: Path, arguments: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """`rocketbox backup TO [--data DIR]`: a consistent copy of the store, while the box runs or not."""
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -21,11 +22,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Copy; return 0, 1 when the disk did not give back all, 2 when it could not."""
     try:
         facts = backup(data_folder(arguments) / "store", arguments.to, progress=show_progress)
+    except PermissionError:
+        raise  # told in one line, with what to do
     except (StorageError, OSError) as exc:
         print(f"rocketbox: backup: {exc}", file=sys.stderr)
         return 2
     kept = f"log {facts.first} to {facts.end} in {facts.segments} files"
-    print(f"{arguments.to}: {kept}; `rocketbox restore {arguments.to} --data DIR` restores it")
+    print(f"{arguments.to}: {kept}; `rocketbox restore {shlex.quote(str(arguments.to))} --data DIR` restores it")
     for text in facts.unreadable:
         print(f"rocketbox: backup: not in the copy: {text}", file=sys.stderr)
     return 1 if facts.unreadable else 0

@@ -45,6 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
             with as_owner_of(root):
                 losses.acknowledge(int(time.time() * 1000))
                 cuts.acknowledge(new)
+    except PermissionError:
+        raise  # told in one line, with what to do
     except (OSError, StoreRefused) as exc:
         print(f"rocketbox: loss: {exc}", file=sys.stderr)
         return 2

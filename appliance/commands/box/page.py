@@ -6,7 +6,7 @@ import sys
 
 from appliance.access.page_token import new_token, read_token
 from appliance.commands.box.status import running_page
-from appliance.commands.settings import add_config_arguments, chosen_config, config_file, data_folder
+from appliance.commands.settings import add_config_arguments, chosen_config, config_file, data_folder, no_folder
 from appliance.errors import ConfigError
 from appliance.interfaces import own_address, read_interfaces
 from netstack.serving.addresses import is_loopback
@@ -29,6 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print address and token."""
     data = data_folder(arguments)
+    if arguments.data is not None and (why := no_folder(data)):
+        print(f"rocketbox: page: {why}", file=sys.stderr)
+        return 1
     try:
         config = chosen_config(arguments, data)
         token = new_token(data) if arguments.new_token else read_token(data) if arguments.token else None

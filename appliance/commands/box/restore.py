@@ -24,6 +24,8 @@ def run(arguments: argparse.Namespace) -> int:
     folder = data_folder(arguments)
     try:
         facts = restore(arguments.source, folder / "store", progress=show_progress)
+    except PermissionError:
+        raise  # told in one line, with what to do
     except (StorageError, OSError) as exc:
         print(f"rocketbox: restore: {exc}", file=sys.stderr)
         return 2

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from appliance.commands.box.status import health_path
-from appliance.commands.settings import config_file, data_folder
+from appliance.commands.settings import config_file, data_folder, no_folder
 from appliance.support.bundle import CAP_BYTES, MIB, NowhereToWrite, make_bundle, write_bundle
 from appliance.support.sources import BoxFolders
 from uplink_spark.bounds import amount
@@ -52,10 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = Path(arguments.to or time.strftime(NAME, time.gmtime()))
     if arguments.over_serial:
         return _fetch(arguments, wanted)
-    if arguments.data is not None and not arguments.data.is_dir():
-        print(
-            f"rocketbox: support: {arguments.data} is not a folder; --data DIR names the box's folder", file=sys.stderr
-        )
+    if arguments.data is not None and (why := no_folder(arguments.data)):
+        print(f"rocketbox: support: {why}", file=sys.stderr)
         return WRONG_WORDS
     place = BoxFolders(data_folder(arguments), health_path(arguments).parent, config_file(arguments))
     made = make_bundle(place, cap=int(arguments.max_mib * MIB))

@@ -55,6 +55,9 @@ def as_another() -> Iterator[None]:
         ("flash app bytes --port none", 5, "not a rocketbox bundle"),
         ("fsck file", 2, "does not contain a store"),
         ("backup to --data .", 2, "does not contain a store"),
+        ("access list --data nowhere", 1, "nowhere is not a folder; --data DIR names the box's folder"),
+        ("access add press-line --data file", 1, "file is not a folder; --data DIR names the box's folder"),
+        ("page --data nowhere", 1, "nowhere is not a folder; --data DIR names the box's folder"),
         ("loss --data nowhere", 2, "nowhere/store does not contain a store; --data DIR names the box's folder"),
         ("support --data nowhere", 2, "nowhere is not a folder; --data DIR names the box's folder"),
         ("topics list --tls-ca nowhere", 1, "certificates for TLS cannot be read: nowhere: No such file"),
@@ -70,7 +73,7 @@ def test_it_is_told(place: Path, words: str, code: int, told: str, capsys: pytes
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "code"), [("status", 2), ("conditions", 1), ("topics list", 2), ("selftest", 2), ("fsck", 2)]
+    ("words", "code"), [("status", 2), ("conditions", 1), ("topics list", 2), ("selftest", 2), ("fsck", 2), ("loss", 2)]
 )
 def test_a_folder_of_another_user_is_told(
     tmp_path: Path, words: str, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
