@@ -25,6 +25,7 @@ from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE
 from storage_driver.queues.dispatch import is_queued
 from storage_driver.queues.queue_table import load_table, table_file
 from storage_driver.record import SCHEDULE_TOPIC, DispatchEntry, MessageQueue, decode_record, tags_code
+from storage_driver.recovery.losses import Losses
 from storage_driver.recovery.salvage import SalvageWriter
 from storage_driver.recovery.salvage_quarantine import QuarantineSalvaged, quarantined_ranges, salvage_quarantine
 
@@ -164,6 +165,7 @@ def check(root: Path, *, progress: Progress = lambda done, total: None, index_si
     queues.tell()
     index.finish()
     report.keys_checked = index.units
+    _note_lost_end(disk, root, report, complete_to)
     if position_file.damage is not None:
         report.note(f"rocketbox/{position_file.damage}")
     for name in ("config", "rocketbox"):
@@ -177,6 +179,15 @@ def check(root: Path, *, progress: Progress = lambda done, total: None, index_si
     for text in disk.told():
         report.note(text)
     return report
+
+
+def _note_lost_end(disk: Disk, root: Path, report: Report, complete_to: int) -> None:
+    """Note when files at the log's end are gone, unless a start has told of it and nothing came since."""
+    losses = Losses(disk, root)
+    losses.load()
+    if report.end < complete_to and (report.segments or not losses.known_to):
+        gone = f"the log ends at {report.end}, it was whole up to {complete_to} when the box saved its position"
+        report.note(f"{gone}: files are gone; bring them back, or start: `rocketbox loss` then tells what was in them")
 
 
 class _QueueCheck:

@@ -99,6 +99,18 @@ async def test_damage_is_named_and_intact_messages_are_salvaged(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kept", [0, 1])
+async def test_a_log_whose_last_files_are_gone_is_a_finding(root: Path, kept: int) -> None:
+    async with open_store(config(root), now_ms=lambda: 1) as store:
+        await fill(store, range(400))
+    for segment in sorted((root / "commitlog").iterdir())[kept:]:
+        segment.unlink()
+    assert any("files are gone" in text for text in fsck.check(root).findings)
+    async with open_store(config(root), now_ms=lambda: 1):
+        pass
+    assert not any("files are gone" in text for text in fsck.check(root).findings)
+
+
 async def test_what_a_bad_disk_gives_back_is_checked_and_salvaged(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
