@@ -169,7 +169,7 @@ def test_the_commands_that_read_files_end_with_every_code_of_their_rows(box: Box
         ("namesrv", "-p", 0), ("namesrv", "-c none", 255), ("namesrv", "-c DATA", 78),
         ("fsck", "whole", 0), ("fsck", "broken", 1), ("fsck", "none", 2),
         ("loss", "--data whole", 0), ("loss", "--data lossy", 1), ("loss", "--data BAD", 2),
-        ("support", "--data none --to s.tar.gz", 0), ("support", f"--data none --to {'x' * 300}", 1),
+        ("support", "--data whole --to s.tar.gz", 0), ("support", f"--data whole --to {'x' * 300}", 1),
         ("support", "--over-serial --port /dev/ttyNOPE", 3),
         ("support", "--over-serial --port /dev/ttyNOPE --secret none", 4),
         ("factory", "make RBX-1 --model x1 --root made --seconds 0.1", 0),
