@@ -13,7 +13,7 @@ import trio
 
 from appliance.broker.access.permissions import Denied
 from appliance.broker.rights import Signer
-from netstack.errors import Refused
+from netstack.errors import Refused, told_of
 from netstack.wire.codes import LONG_POLLS, SENDS, RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
 from netstack.wire.conversation import Answer, AsyncReply, DeferredReply, Reply
@@ -178,9 +178,9 @@ class Responder:
 
     def _fault(self, request: RemotingCommand, peer: RequestPeer, exc: Exception) -> RemotingCommand:
         self._faults += 1
-        reason, where = f"{type(exc).__name__}: {exc}", (request.code, *peer.remote[:2])
-        fault = None if isinstance(exc, OSError) else exc  # where a disk fails a traceback tells nothing
-        log.error("event=request_failed code=%d peer=%s:%d reason=%r", *where, reason, exc_info=fault)
+        reason, traced = told_of(exc)
+        where = (request.code, *peer.remote[:2])
+        log.error("event=request_failed code=%d peer=%s:%d reason=%r", *where, reason, exc_info=traced)
         return request.reply(ResponseCode.SYSTEM_ERROR, reason)
 
     def _log_once(self, peer: RequestPeer, code: int, reason: str, kind: int | None = None) -> None:

@@ -35,3 +35,8 @@ class AskTimeout(Exception):
         self.peer = peer
         self.code = code
         self.timeout_s = timeout_s
+
+
+def told_of(fault: Exception) -> tuple[str, Exception | None]:
+    """Return what a peer and the log are told of a fault, and whose traceback the log has: a disk's tells nothing."""
+    return f"{type(fault).__name__}: {fault}", None if isinstance(fault, OSError) else fault

@@ -183,9 +183,11 @@ def check(root: Path, *, progress: Progress = lambda done, total: None, index_si
 
 def _note_lost_end(disk: Disk, root: Path, report: Report, complete_to: int) -> None:
     """Note when files at the log's end are gone, unless a start has told of it and nothing came since."""
+    if report.end >= complete_to:
+        return
     losses = Losses(disk, root)
     losses.load()
-    if report.end < complete_to and (report.segments or not losses.known_to):
+    if report.segments or not losses.known_to:
         gone = f"the log ends at {report.end}, it was whole up to {complete_to} when the box saved its position"
         report.note(f"{gone}: files are gone; bring them back, or start: `rocketbox loss` then tells what was in them")
 

@@ -10,7 +10,7 @@ from functools import partial
 
 import trio
 
-from netstack.errors import ProtocolError
+from netstack.errors import ProtocolError, told_of
 from netstack.grpc.call_counts import CallCounts
 from netstack.grpc.call_events import CallEvent, CallOpened, Cancelled, Received, Rejected
 from netstack.grpc.calls import Answer, AnswerTask, Call, Deferred, Service, Streaming, Unary
@@ -291,9 +291,9 @@ class GrpcConnection:
 
     def _failed(self, call: Call, exc: Exception) -> CallFailed:
         self._serving.counts.faults += 1
-        reason, path = f"{type(exc).__name__}: {exc}", call.text(b":path")
-        fault = None if isinstance(exc, OSError) else exc  # where a disk fails a traceback tells nothing
-        _log.error("event=call_failed path=%s peer=%s reason=%r", path, self.peer, reason, exc_info=fault)
+        reason, traced = told_of(exc)
+        path = call.text(b":path")
+        _log.error("event=call_failed path=%s peer=%s reason=%r", path, self.peer, reason, exc_info=traced)
         return CallFailed(GrpcStatus.INTERNAL, reason)
 
     def _answer(self, number: int, one: _Open, answer: Answer, size: int) -> None:

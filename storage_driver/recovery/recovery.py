@@ -267,9 +267,8 @@ class Recovery:
 
     def _went_on(self, segments: list[Segment], end: int, queues: QueueRecovery) -> bool:
         """Tell whether the log continued after what is left of it; then blank segments fill the range."""
-        losing, size = self._losing, self._log_files.segment_bytes
-        known = losing.witnesses.reach_from(segments[-1].end, MOST_MISSING * size)
-        losing.witnesses.add(ENTRIES, queues.reach(end, max(segments[-1].end + MOST_MISSING * size, known)))
+        losing, far = self._losing, MOST_MISSING * self._log_files.segment_bytes
+        losing.witnesses.add(ENTRIES, queues.reach(end, max(segments[-1].end + far, self._reach(segments))))
         reach = losing.witnesses.reach
         if reach <= end:
             return False
@@ -280,9 +279,12 @@ class Recovery:
     def _bridge(self, segments: list[Segment]) -> None:
         """Put blank segments up to where the log reached."""
         if segments:
-            size = self._log_files.segment_bytes
-            reach = self._losing.witnesses.reach_from(segments[-1].end, MOST_MISSING * size)
-            self._log_files.bridge(segments, reach)
+            self._log_files.bridge(segments, self._reach(segments))
+
+    def _reach(self, segments: list[Segment]) -> int:
+        """Return how far the log reached, as seen from the end of what is left."""
+        far = MOST_MISSING * self._log_files.segment_bytes
+        return self._losing.witnesses.reach_from(segments[-1].end, far)
 
     def _scan_run(self, segment: Segment, at: int, queues: QueueRecovery) -> tuple[int, Bad | None]:
         for item in walk(segment, at):

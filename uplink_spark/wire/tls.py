@@ -131,7 +131,10 @@ class TlsStream:
         return False
 
     def _next_part(self, most: int) -> bytes | None:
-        """Return what the next record holds, b"" at a farewell, None when more has to be received. Raises SSLError."""
+        """Return what the next record holds, b"" at a farewell, None when more has to be received. Raises SSLError.
+
+        OpenSSL is asked where it has something: an exception for each receive costs more than the question.
+        """
         while self._in.pending or self._in.eof or self.session.pending() or self._feed():
             try:
                 return self.session.read(most)

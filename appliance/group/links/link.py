@@ -114,6 +114,13 @@ class Link:
             self._ended = ended
         self._work.set()
 
+    async def end_replaced(self, rest_s: float) -> None:
+        """Close the link a while after another one has replaced it."""
+        try:
+            await trio.sleep(rest_s)
+        finally:
+            self.end(LinkEnded("replaced", f"{self.member} is connected anew"))
+
     async def run(self, take: Callable[[LinkFrame], Awaitable[None]], first: Sequence[LinkFrame] = ()) -> None:
         """Serve until cancelled or the link ends; `first`: frames that came with the greeting.
 

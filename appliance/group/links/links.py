@@ -390,7 +390,7 @@ class MemberLinks:
 
         async with trio.open_nursery() as nursery:
             if before is not None:
-                nursery.start_soon(_end_later, before, rest_s)
+                nursery.start_soon(before.end_replaced, rest_s)
             try:
                 self._user.begun(link, hello)
                 await link.run(take, greeting.behind)
@@ -422,14 +422,6 @@ class MemberLinks:
         if (left_out := self._told.allows(peer, reason, trio.current_time())) is not None:
             more = f" left_out={left_out}" if left_out else ""
             log.warning("event=link_lost peer=%s reason=%s text=%r%s", member or address, reason, text, more)
-
-
-async def _end_later(link: Link, rest_s: float) -> None:
-    """End a link that another one has replaced."""
-    try:
-        await trio.sleep(rest_s)
-    finally:
-        link.end(LinkEnded("replaced", f"{link.member} is connected anew"))
 
 
 async def _first_frames(stream: LinkTlsStream, decoder: LinkFrameDecoder) -> list[LinkFrame]:

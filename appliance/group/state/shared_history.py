@@ -56,14 +56,14 @@ class SharedHistory:
 
     async def take_over(self) -> None:
         """Go on where the last leader stopped; return once others know it, as whatever is shipped names the run."""
-        before, at = await trio.to_thread.run_sync(self._load), self._store.end
+        lineage, before, at = self._store.lineage, await trio.to_thread.run_sync(self._load), self._store.end
         if before is not None:
-            lineage, rows = self._store.lineage, before.express
-            await trio.to_thread.run_sync(lineage.take_over, before.epochs, before.runs, before.landing, at, rows)
-            merge_cuts(self._store.lineage, before.cuts)
-            self._store.lineage.note_alone(before.alone)
+            epochs, runs, landing, express, cuts, alone = before
+            await trio.to_thread.run_sync(lineage.take_over, epochs, runs, landing, at, express)
+            merge_cuts(lineage, cuts)
+            lineage.note_alone(alone)
         else:
-            self._store.lineage.note_alone(())
+            lineage.note_alone(())
         await trio.to_thread.run_sync(self._switch_express, at)
         while True:
             try:

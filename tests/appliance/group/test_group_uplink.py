@@ -1,7 +1,8 @@
 """The uplink of a pair: one log upstream, whoever leads; no gap and no double after leaders were killed."""
 
 import json
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,24 @@ async def lead(member: RealMember, **how: object) -> None:
     await wait_for(member, serves=True)
 
 
+@asynccontextmanager
+async def shipping(
+    folder: Path, *, uplink: str, group: str = ""
+) -> AsyncIterator[tuple[Gateway, RealMember, RealMember]]:
+    """Run a pair whose first box leads and ships to a gateway; all of them end with the block."""
+    gateway = Gateway(folder / "landing")
+    a, b = pair_of(folder, f'{group}\n[uplink]\ngateway = "{gateway.address}"\n{uplink}\n')
+    try:
+        await trio.to_thread.run_sync(gateway.start)
+        await start(a, b)
+        await lead(a)
+        yield gateway, a, b
+    finally:
+        for child in (a, b, gateway):
+            if child.running:
+                child.kill()
+
+
 async def no_longer_alone(member: RealMember) -> bool:
     """Return whether the log knows of all that this member's disk acknowledged alone."""
     history = member.data / "store" / "rocketbox" / "lineage.json"
@@ -47,13 +66,8 @@ async def no_longer_alone(member: RealMember) -> bool:
 
 
 async def test_the_log_lands_once_and_whole_whoever_ships_it(tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path / "landing")
-    a, b = pair_of(tmp_path, f'[uplink]\ngateway = "{gateway.address}"\nmax_delay_s = 0.1\n')
     keys = [f"k{number}" for number in range(120)]
-    try:
-        await trio.to_thread.run_sync(gateway.start)
-        await start(a, b)
-        await lead(a)
+    async with shipping(tmp_path, uplink="max_delay_s = 0.1") as (gateway, a, b):
         await sends(a, keys[:30])
         await until(lambda: keys[0] in landed(gateway.landing)[0])
         await lead(b)  # handed over
@@ -79,20 +93,10 @@ async def test_the_log_lands_once_and_whole_whoever_ships_it(tmp_path: Path) -> 
         assert len({epoch for epoch, _, _ in found}) == 1, "one history"
         assert found[0][1] == 0
         assert [start for _, start, _ in found[1:]] == [end for _, _, end in found[:-1]], "no gap, no double"
-    finally:
-        for child in (a, b, gateway):
-            if child.running:
-                child.kill()
 
 
 async def test_what_a_member_gave_up_is_in_the_gap_ledger_shipped_or_not(spark: Any, tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path / "landing")
-    uplink = f'[uplink]\ngateway = "{gateway.address}"\nmax_delay_s = 0.1\n'
-    a, b = pair_of(tmp_path, f'acknowledge = "one"\n{uplink}')
-    try:
-        await trio.to_thread.run_sync(gateway.start)
-        await start(a, b)
-        await lead(a)
+    async with shipping(tmp_path, group='acknowledge = "one"', uplink="max_delay_s = 0.1") as (gateway, a, b):
         await sends(a, ["on-both"])
         await until(lambda: log_files(a) == log_files(b))
         await trio.to_thread.run_sync(b.kill)
@@ -115,10 +119,6 @@ async def test_what_a_member_gave_up_is_in_the_gap_ledger_shipped_or_not(spark: 
         await until(lambda: {"cut", "alone"} == classes_in(gateway.landing))
         [diverged] = [each for each in [(await a.status())["diverged"]] if each]
         keys, found = landed(gateway.landing)[0], ranges(gateway.landing)
-    finally:
-        for child in (a, b, gateway):
-            if child.running:
-                child.kill()
     assert {"on-both", "of-a-shipped", "of-b"} <= keys, "nothing that landed is taken back"
     assert not {"of-a-1", "of-a-2"} & keys
     [row] = [each for each in gap_rows(gaps_in(gateway.landing)).to_pylist() if each["class"] == "cut"]
@@ -135,23 +135,14 @@ async def test_what_a_member_gave_up_is_in_the_gap_ledger_shipped_or_not(spark: 
 
 
 async def test_an_express_record_lands_once_whoever_leads(tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path / "landing")
-    uplink = f'[uplink]\ngateway = "{gateway.address}"\nmax_delay_s = 3600\n'
-    a, b = pair_of(tmp_path, f'{uplink}express = ["T"]\nexpress_max_delay_s = 0.05\n')
-    try:
-        await trio.to_thread.run_sync(gateway.start)
-        await start(a, b)
-        await lead(a)
+    uplink = 'max_delay_s = 3600\nexpress = ["T"]\nexpress_max_delay_s = 0.05'
+    async with shipping(tmp_path, uplink=uplink) as (gateway, a, b):
         await sends(a, ["before"])
         await until(lambda: any(each.kind == "pick" for each in entries_in(gateway.landing)))
         await lead(b)
         await sends(b, ["behind"])
         await b.ask("uplink.ship-now")
         await until(lambda: {"before", "behind"} <= landed(gateway.landing)[0])
-    finally:
-        for child in (a, b, gateway):
-            if child.running:
-                child.kill()
     found = entries_in(gateway.landing)
     picks = [each for each in found if each.kind == "pick"]
     log = [each for each in found if each.kind == "log"]
