@@ -1,4 +1,5 @@
 import json
+import logging
 import os
 import signal
 import socket
@@ -132,6 +133,7 @@ def test_without_a_watchdog_serve_ends_with_74_when_its_disk_fails_so_that_whate
         monkeypatch.delenv(name, raising=False)
     ports = ["--namesrv-port", "0", "--broker-port", "0"]
     assert main(["serve", "--data", str(tmp_path / "data"), *ports]) == 74
+    logging.shutdown()  # as the end of the process: the last words are a thread's
     assert "the log is sealed after a disk error, restart to recover: sync at 17" in capfd.readouterr().err
 
 
