@@ -55,6 +55,11 @@ class RequestPeer(Protocol):
         """Whether it can be told anything now."""
         ...
 
+    @property
+    def hung_up(self) -> bool:
+        """Whether it has ended the connection, even if nobody has read so far."""
+        ...
+
     async def ask(
         self, code: int, ext: Mapping[str, str], body: bytes = b"", *, timeout_s: float
     ) -> RemotingCommand: ...

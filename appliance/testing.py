@@ -36,7 +36,7 @@ class FakePeer:
         local: tuple[str, int] = ("127.0.0.1", 1),
     ) -> None:
         self.id, self.remote, self.local, self.tls = number, remote, local, False
-        self.listens = True
+        self.listens, self.hung_up = True, False
         self.signer: Signer | None = None
         self.born_host = bytes(map(int, remote[0].split("."))) + remote[1].to_bytes(4, "big")
         self.told: list[tuple[int, dict[str, str], bytes]] = []

@@ -119,6 +119,10 @@ class ClientSession:
     def listens(self) -> bool:
         return self.stream is not None
 
+    @property
+    def hung_up(self) -> bool:
+        return self.connection.hung_up
+
     def member(self, now_ms: int) -> Member:
         """Return what the broker's tables keep of the client."""
         return Member(self.client_id, *self.library, now_ms, protocol=GRPC)

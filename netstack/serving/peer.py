@@ -1,6 +1,7 @@
 """The other end of a connection as handlers see it: where it is, whether it is still there, and asking it."""
 
 from collections.abc import Callable, Mapping
+from select import POLLRDHUP, poll
 from typing import Any, Protocol
 
 import trio
@@ -41,7 +42,17 @@ class _Question:
 class Peer:
     """One per connection. `closed` is set, and the on_close callbacks run, once, when the connection has ended."""
 
-    def __init__(self, number: int, remote: tuple[str, int], local: tuple[str, int], outbox: Outbox) -> None:
+    def __init__(
+        self,
+        number: int,
+        remote: tuple[str, int],
+        local: tuple[str, int],
+        outbox: Outbox,
+        *,
+        socket_fd: int | None = None,
+    ) -> None:
+        """socket_fd: of the socket, open until the connection has ended; None where there is none to ask."""
+        self._socket_fd = socket_fd
         self.id, self.remote, self.local = number, remote, local
         self.born_host = host_bytes(*remote)
         self.tls = False
@@ -131,6 +142,15 @@ class Peer:
     def listens(self) -> bool:
         """Whether a request can be sent to it."""
         return not self.closed.is_set()
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether the other side has ended the connection, even if nobody has read so far: the kernel knows."""
+        if self.closed.is_set() or self._socket_fd is None:
+            return self.closed.is_set()
+        asked = poll()
+        asked.register(self._socket_fd, POLLRDHUP)
+        return bool(asked.poll(0))
 
     @property
     def full(self) -> bool:

@@ -221,13 +221,14 @@ class _Server:
         secured = await self._secured(stream, place.remote)
         if secured is not None:
             tls = secured is not stream
-            await self._serve(place, secured, descriptor=None if tls else stream.socket.fileno(), tls=tls)
+            await self._serve(place, secured, descriptor=stream.socket.fileno(), tls=tls)
 
     async def _serve(self, place: "_Place", stream: trio.abc.Stream, *, descriptor: int | None, tls: bool) -> None:
         governor, slot = self._governor, place.slot
         number = governor.next_id()
-        outbox = Outbox(governor.limits.unsent_bytes, descriptor, governor.unsent, OutboxOwner(slot.site, number))
-        peer = Peer(number, place.remote, place.local, outbox)
+        plain, owner = None if tls else descriptor, OutboxOwner(slot.site, number)
+        outbox = Outbox(governor.limits.unsent_bytes, plain, governor.unsent, owner)
+        peer = Peer(number, place.remote, place.local, outbox, socket_fd=descriptor)
         peer.tls = tls
         connection = self._connect(stream, peer, outbox, governor)
         self._connections.add(connection)

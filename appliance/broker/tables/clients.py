@@ -200,8 +200,8 @@ class ClientTable:
         return own is not None and group in own[1]
 
     def connected(self, peer: RequestPeer) -> bool:
-        """Return whether a connection with a known client still exists."""
-        return peer in self._groups_of
+        """Return whether a known client still has its connection."""
+        return peer in self._groups_of and not peer.hung_up
 
     def producer_seen(self, peer: RequestPeer, group: str, library: Library, client_id: str | None = None) -> None:
         """Know a producer from its request, so that check-backs and replies need not wait for its first heartbeat."""

@@ -1,5 +1,6 @@
 """The server over real sockets: who is answered, in what order, and what happens at each limit."""
 
+import socket
 from collections.abc import Callable
 from functools import partial
 
@@ -17,6 +18,7 @@ from netstack.testing import echo, read_commands, serving
 from netstack.wire.command import RemotingCommand, decode_command, encode_command, request
 from netstack.wire.conversation import Answer, AsyncReply, DeferredReply, Reply
 from netstack.wire.frame import FrameDecoder
+from tests.waiting import until
 
 
 def numbered(code: int, opaque: int, *, oneway: bool = False) -> bytes:
@@ -314,6 +316,22 @@ async def test_a_handler_may_end_the_connection_also_later_and_once_it_is_over()
             await peers[0].closed.wait()
         peers[0].close("too late")
         assert peers[0].close_reason == "silent"
+
+
+async def test_that_the_other_side_hung_up_is_known_before_its_end_is_read() -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    def handle(command: RemotingCommand, peer: Peer) -> Answer:
+        seen.append((peer.hung_up, peer.listens))
+        return Reply(command.reply())
+
+    async with serving(handle) as port, open_channel("127.0.0.1", port) as channel:
+        await channel.ask(request(34))
+        with socket.create_connection(("127.0.0.1", port)) as leaving:
+            leaving.sendall(numbered(34, 1))
+        await until(lambda: len(seen) == 2)
+        await channel.ask(request(34))
+    assert sorted(seen) == [(False, True), (False, True), (True, True)]
 
 
 async def test_a_connection_brought_another_way_is_served_within_the_limits_and_ends_with_the_server() -> None:

@@ -82,6 +82,19 @@ async def test_a_message_is_stored_where_it_is_said_and_a_retry_is_the_same_one(
         assert (stored.body, stored.property_map["UNIQ_KEY"]) == (b"body", "K")
 
 
+async def test_an_answered_message_is_a_retry_only_from_who_hung_up(tmp_path: Path) -> None:
+    async with publishing(tmp_path) as (door, small, _):
+        peer, sent = FakePeer(), header(properties="UNIQ_KEY\x01K\x02")
+        topic = door.admit(sent, peer, Library())
+        first = door.one(sent, b"body", topic, peer, answered=True)
+        await small.wait_for("T", 1)
+        peer.hung_up = True  # its end has not been read yet
+        again = door.one(sent, b"body", topic, other := FakePeer(2), answered=True)
+        assert again[:4] == first[:4]
+        assert door.admit(sent, other, Library()) == topic
+        assert door.one(sent, b"body", topic, FakePeer(3), answered=True)[:4] != first[:4]
+
+
 async def test_a_message_with_a_priority_is_in_the_queue_of_that_number(tmp_path: Path) -> None:
     async with publishing(tmp_path) as (door, small, counts):
         for priority, queue_id in ((2, 2), (9, 3)):
