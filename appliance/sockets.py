@@ -65,11 +65,14 @@ async def open_port(host: str, port: int, key: str) -> list[trio.SocketListener]
     return listeners
 
 
-def host_problem(host: str) -> str | None:
-    """Return why this machine cannot listen at host, None when it can; a name is looked up. Blocks."""
+def host_problem(host: str, *, here: bool = True) -> str | None:
+    """Return why this machine cannot listen at host, None when it can; a name is looked up. Blocks.
+
+    Not `here`: an address that this machine has not yet is none.
+    """
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, proto, _, address in dict.fromkeys(found):
+        for family, kind, proto, _, address in dict.fromkeys(found) if here else ():
             _listening(family, kind, proto, address).close()
     except (socket.gaierror, UnicodeError) as exc:
         return f"no such address: {exc}"

@@ -120,8 +120,13 @@ def _row_errors(row: FleetRow) -> list[str]:
 
 
 def network_errors(network: Mapping[str, str]) -> list[str]:
-    """Return why a box with this address and gateway could not be reached."""
+    """Return why a box with this network could not be reached, or finds no names."""
+    for server in network.get("dns", "").replace(",", " ").split():
+        if not _is_address(server.partition("#")[0]):
+            return [f"dns {server!r}: a name server is written as an address, 10.1.2.1"]
     address = network.get("address", "dhcp")
+    if address == "dhcp" and "gateway" in network:
+        return [f"gateway {network['gateway']} needs an address beside it, as 10.1.2.3/24: dhcp names a router itself"]
     if address == "dhcp":
         return []
     try:
@@ -137,6 +142,14 @@ def network_errors(network: Mapping[str, str]) -> list[str]:
     if interface.ip in (interface.network.network_address, interface.network.broadcast_address):
         return [f"{interface.ip} cannot be the address of a box in {interface.network}"]
     return []
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _shared_errors(rows: Sequence[FleetRow]) -> list[str]:

@@ -15,6 +15,7 @@ from appliance.clock import SET_BY_BENCH
 from appliance.configuration.config import load_config
 from appliance.errors import ConfigError
 from appliance.health.health_file import read_health
+from appliance.sockets import host_problem
 from appliance.support.bundle import NowhereToWrite, make_bundle, write_bundle
 from appliance.support.sources import BoxFolders
 from provisioning.box import Box, DeviceActions, Progress
@@ -51,14 +52,18 @@ def real_hands(box: Box) -> DeviceActions:
 
 
 def check_config(text: str) -> list[str]:
-    """Return everything that is wrong with a configuration, as `serve` would say it."""
+    """Return everything that is wrong with a configuration, as `serve` would say it.
+
+    An address that is not here yet may come with the same plan, or by DHCP once the network is there.
+    """
     from appliance.commands.settings import machine_facts
 
     try:
-        load_config(text, source="rocketbox.toml", facts=machine_facts(Path("/var/lib/rocketbox")))
+        config = load_config(text, source="rocketbox.toml", facts=machine_facts(Path("/var/lib/rocketbox")))
     except ConfigError as exc:
         return str(exc).splitlines()
-    return []
+    problem = host_problem(config.listen.host, here=False)
+    return [f"listen.host = {config.listen.host!r}: {problem}"] if problem else []
 
 
 def try_slot(box: Box) -> None:

@@ -91,7 +91,8 @@ def render_config(template: Path | None, *, name: str, site: str, settings: Mapp
         text = template.read_text(encoding="utf-8") if template else ""
         tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
-        raise ProvisioningError("E401", f"{template}: {exc}") from exc
+        reason = exc.strerror if isinstance(exc, OSError) else exc
+        raise ProvisioningError("E401", f"{template}: {reason}") from exc
     wanted = dict(settings)
     wanted |= {"box.name": name} if name else {}
     wanted |= {"box.site": site} if site else {}

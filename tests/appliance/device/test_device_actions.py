@@ -13,6 +13,12 @@ def test_a_wrong_configuration_is_told_as_serve_would_tell_it() -> None:
     assert last
 
 
+def test_a_host_that_is_no_address_is_told_and_one_that_may_come_is_not() -> None:
+    (told,) = check_config('[listen]\nhost = "300.1.2.3"\n')
+    assert told.startswith("listen.host = '300.1.2.3': no such address")
+    assert check_config('[listen]\nhost = "192.0.2.7"\n') == []
+
+
 def test_a_box_that_is_a_folder_never_touches_this_machine(tmp_path: Path) -> None:
     box = folder_box(tmp_path / "box")
     hands = real_hands(box)

@@ -50,8 +50,10 @@ def test_each_option_reaches_the_box(tmp_path: Path) -> None:
         (["--name", "Press 17"], "E401", "1 to 40 of a-z 0-9 -"),
         (["--address", "10.1.2.3"], "E401", "as in 10.1.2.3/24"),
         (["--address", "10.1.2.3/24", "--gateway", "10.9.2.1"], "E401", "gateway 10.9.2.1 is not in 10.1.2.0/24"),
+        (["--gateway", "10.9.2.1"], "E401", "gateway 10.9.2.1 needs an address beside it, as 10.1.2.3/24"),
+        (["--dns", "10.1.2.1,ns.example"], "E401", "dns 'ns.example': a name server is written as an address"),
         (["--key", "/nowhere/key"], "E401", "--key /nowhere/key: No such file or directory"),
-        (["--config", "/nowhere/box.toml"], "E401", "/nowhere/box.toml"),
+        (["--config", "/nowhere/box.toml"], "E401", "/nowhere/box.toml: No such file or directory"),
         (["--bundle", "/nowhere/x.rbx"], "E303", "/nowhere/x.rbx"),
     ],
 )
