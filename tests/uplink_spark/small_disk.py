@@ -55,6 +55,13 @@ class SmallDisk:
         yield
         self._inside("umount", packs)
 
+    @contextmanager
+    def covered(self) -> Iterator[None]:
+        """Another file system is mounted where the landing zone is."""
+        self._inside("mount", "-t", "tmpfs", "tmpfs", str(self._landing))
+        yield
+        self._inside("umount", str(self._landing))
+
     def end(self) -> None:
         self.process.kill()
         self.process.wait()

@@ -1,4 +1,4 @@
-"""A landing zone on a real file system that fills up and turns read-only: no receipt, nothing lost, on by itself."""
+"""A landing zone on a real file system that is full, read-only or covered: no receipt, nothing lost, on by itself."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def impatiently(uplink: Uplink, done: Callable[[], bool]) -> None:
             await trio.sleep(0.1)
 
 
-async def test_a_landing_zone_that_fills_up_and_turns_read_only_costs_time_alone(
+async def test_a_landing_zone_that_fills_up_turns_read_only_or_is_covered_costs_time_alone(
     disk: SmallDisk, tmp_path: Path
 ) -> None:
     dice = random.Random(1)
@@ -65,6 +65,12 @@ async def test_a_landing_zone_that_fills_up_and_turns_read_only_costs_time_alone
             assert "Read-only file system" in uplink.statistics().last_error
             assert not shipped(store, uplink)()
         await impatiently(uplink, shipped(store, uplink))
+        with disk.covered():
+            await send(90, 5)
+            await impatiently(uplink, lambda: "another file system" in uplink.statistics().last_error)
+            assert not shipped(store, uplink)()
+            assert list(disk.seen.iterdir()) == []
+        await impatiently(uplink, shipped(store, uplink))
         assert uplink.statistics().alarms == {}
-    assert len(landed_log(disk.seen, "box-17")) == 90
+    assert len(landed_log(disk.seen, "box-17")) == 95
     assert {entry.kind for entry in landed_entries(disk.seen, "box-17")} == {"log"}

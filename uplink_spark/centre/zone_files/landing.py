@@ -6,11 +6,9 @@ and belong in a thread.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import secrets
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any, Protocol
 from storage_driver.files.disk import ask_journal
 from uplink_spark.centre.histogram import Histogram
 from uplink_spark.centre.zone_files.adopt import Judge, entries_of, packs_from
+from uplink_spark.centre.zone_files.shard_lock import ShardLock
 from uplink_spark.errors import LandingError, ManifestDamaged, PieceDamaged, UplinkError
 from uplink_spark.wire.batch import PieceHeader
 from uplink_spark.wire.durable import sync_folder, write_synced
@@ -134,8 +133,8 @@ class ShardWriter:
         self.next_seq = self.first_seq = 0
         self.landed_ms = 0  # never decreases in a shard
         self.syncs = Histogram()
-        self._lock = self._file = -1
-        self._mark = b""  # in the file of the lock while it is ours
+        self._lock = ShardLock(root / manifest_folder(shard) / "lock", f"shard {shard:04x} of {root}")
+        self._file = -1
         self._last: ManifestEntry | None = None  # the newest the start has read
         self._rollup = RollUp(shard, _Folder(root))
         self._cover: Covering
@@ -146,7 +145,7 @@ class ShardWriter:
         What whole packs hold after the last entry gets its entries again.
         """
         folder = make_folders(self.root, manifest_folder(self.shard))
-        self._take_lock(folder / "lock")
+        self._lock.take()
         self._cover = cover
         firsts = sorted(n for n in (first_seq_of(name) for name in os.listdir(folder)) if n is not None)
         wanted, read = self._load_state(firsts), list[Sequence[ManifestEntry]]()
@@ -186,38 +185,6 @@ class ShardWriter:
             )
             raise LandingError(f"{what}; restore manifest/{self.shard:04x}/{firsts[0]:020d}.state from a copy")
         return firsts
-
-    def _take_lock(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(fd, 200, 0).decode("utf-8", "replace").partition("\n")[0] or "another process"
-            os.close(fd)
-            raise LandingError(
-                f"shard {self.shard:04x} of {self.root} is held by {holder}; stop that gateway first, or "
-                "start both with --advertise"
-            ) from error
-        os.ftruncate(fd, 0)
-        self._mark = f"pid {os.getpid()} on {socket.gethostname()}\n{secrets.token_hex(8)}\n".encode()
-        os.pwrite(fd, self._mark, 0)
-        self._lock = fd
-
-    def _check_lock(self) -> None:
-        """Raise LandingError where another gateway has or had the lock.
-
-        A shared disk gives a lock away whose holder it has not heard of for a while: what that one has read is old.
-        """
-        try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # asks the server, and drops what is cached
-            if os.pread(self._lock, 200, 0) == self._mark:
-                return
-        except (BlockingIOError, PermissionError):
-            pass
-        raise LandingError(
-            f"shard {self.shard:04x} of {self.root}: the disk has given the lock to another gateway; this one writes "
-            "nothing more of what it has read"
-        )
 
     def _read_file(self, first: int) -> Sequence[ManifestEntry]:
         path = self.root / manifest_path(self.shard, first)
@@ -320,7 +287,7 @@ class ShardWriter:
 
         Raises OSError, and LandingError where the shard is another gateway's.
         """
-        self._check_lock()
+        self._lock.check()
         self.landed_ms = max(self.landed_ms, now_ms)
         if self.next_seq - self.first_seq >= FILE_ENTRIES:
             self._new_file()
@@ -349,12 +316,12 @@ class ShardWriter:
             with self.syncs.measured():
                 os.fsync(file.fileno())
         self._step("G2")
-        self._check_lock()  # the sync may have taken long
+        self._lock.check()  # the sync may have taken long
         os.rename(temporary, path)
         sync_folder(folder)
 
     def _append(self, entries: Sequence[ManifestEntry]) -> None:
-        self._check_lock()
+        self._lock.check()
         at = os.lseek(self._file, 0, os.SEEK_CUR)
         try:
             _write(self._file, encode_items(entries))
@@ -373,7 +340,7 @@ class ShardWriter:
         self._step("G5")
 
     def close(self) -> None:
-        for fd in (self._file, self._lock):
-            if fd >= 0:
-                os.close(fd)
-        self._file = self._lock = -1
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+        self._lock.close()

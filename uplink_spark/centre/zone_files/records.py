@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from uplink_spark.centre.zone_files.landing import make_folders
+from uplink_spark.centre.zone_files.place import FilePlace
 from uplink_spark.errors import PieceDamaged
 from uplink_spark.wire.batch import decode_header
 from uplink_spark.wire.cbor import Fields, decode_map, encode_map
@@ -43,8 +44,16 @@ class CentreRecords:
     """The small files of a landing zone on a disk. All calls block."""
 
     def __init__(self, root: Path, shards: int) -> None:
-        self._root, self._shards = root, shards
+        self._folder, self._shards = root, shards
+        self._opened = FilePlace(root) if root.is_dir() else None
         self._refused = itertools.count()
+
+    @property
+    def _root(self) -> Path:
+        """The folder of the zone. Raises OSError where its path leads to another one by now."""
+        if self._opened is not None:
+            self._opened.check()
+        return self._folder
 
     # What another kind of store does differently
 

@@ -416,3 +416,18 @@ def test_a_writer_whose_lock_the_disk_gave_away_writes_nothing_more(shard: Shard
     assert other.land(2) == [2]
     other.writer.close()
     assert Shard(shard.root).writer.next_seq == 3
+
+
+def test_a_zone_at_whose_path_another_folder_is_gets_nothing_until_it_is_back(shard: Shard, tmp_path: Path) -> None:
+    shard.land(0)
+    shard.root.rename(tmp_path / "away")
+    with pytest.raises(OSError, match=r"lock is no longer what it was at the start: .*put it back and"):
+        shard.land(1)
+    other = Shard(shard.root)
+    with pytest.raises(OSError, match="no longer what it was"):
+        shard.land(1)
+    other.writer.close()
+    assert not list(shard.root.glob("pack/*/*/*"))
+    shard.root.rename(tmp_path / "other")
+    (tmp_path / "away").rename(shard.root)
+    assert shard.land(1) == [1]

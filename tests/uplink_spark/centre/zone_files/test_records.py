@@ -153,3 +153,17 @@ def test_one_box_does_not_push_the_refused_pieces_of_others_out_of_quarantine(tm
     assert len(kept) == QUARANTINE_OF_BOX + 1
     assert (tmp_path / theirs).read_bytes() == b"theirs"
     assert (tmp_path / newest).exists()
+
+
+def test_nothing_is_read_or_kept_where_another_folder_is_at_the_path_of_the_zone(
+    records: CentreRecords, tmp_path: Path
+) -> None:
+    records.save("box-17", 1, ((7, 0),))
+    (tmp_path / "zone").rename(tmp_path / "away")
+    open_zone(tmp_path / "zone")
+    for call in (lambda: records.load("box-17"), lambda: records.retire("box-17")):
+        with pytest.raises(OSError, match="zone is no longer what it was at the start"):
+            call()
+    (tmp_path / "zone").rename(tmp_path / "other")
+    (tmp_path / "away").rename(tmp_path / "zone")
+    assert records.load("box-17").runs == {1: ((7, 0),)}
