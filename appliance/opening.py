@@ -1,6 +1,7 @@
 """What is settled before the store opens, and its opening; where nothing may be written, from a layer in memory."""
 
 import logging
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -24,6 +25,7 @@ from storage_driver.record import encode_host
 from storage_driver.store import MessageStore, open_store
 
 log = logging.getLogger("appliance")
+SERVICE_USER = "rocketbox"  # systemd/sysusers.conf
 
 
 class ServeContext(NamedTuple):
@@ -80,6 +82,22 @@ def refuse_apache_folder(data: Path) -> None:
             f"stop that broker, back the folder up, then `mkdir {above}; mv {data} {above}/store` and serve with "
             f"--data {above}; or choose another folder"
         )
+
+
+def refuse_root(data: Path) -> None:
+    """Raise StoreRefused where root would leave files that the service, whose folder this is, cannot write."""
+    if os.geteuid() == 0 and data.is_dir() and _owner_of(data) == SERVICE_USER:
+        raise StoreRefused(
+            f"{data} is the folder of the service, which runs as {SERVICE_USER} and could not write what root leaves "
+            "there: `systemctl start rocketbox` starts it; or choose another data folder: --data DIR"
+        )
+
+
+def _owner_of(folder: Path) -> str:
+    try:
+        return folder.owner()
+    except KeyError:  # a user without a name
+        return ""
 
 
 def is_foreign_store(root: Path) -> bool:

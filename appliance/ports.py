@@ -33,15 +33,20 @@ def _again(listeners: Sequence[trio.SocketListener]) -> list[trio.SocketListener
     return [trio.SocketListener(listener.socket.dup()) for listener in listeners]
 
 
+def activated(config: Config) -> dict[str, tuple[str, int]]:
+    """Return key and number of the ports that systemd may open, by the name of its socket."""
+    listen = config.listen
+    return {
+        "broker": ("listen.broker_port", listen.broker_port),
+        "namesrv": ("listen.namesrv_port", listen.namesrv_port),
+    }
+
+
 async def open_ports(config: Config, environ: MutableMapping[str, str]) -> Ports:
     """Open the ports, or take them from systemd. Raises PortTaken, ConfigError."""
     listen = config.listen
     taken = sockets.take_over(environ, os.getpid())
-    keys = {
-        "broker": ("listen.broker_port", listen.broker_port),
-        "namesrv": ("listen.namesrv_port", listen.namesrv_port),
-    }
-    sockets.check_ports(taken, keys)
+    sockets.check_ports(taken, activated(config))
     namesrv = taken.get("namesrv") or await sockets.open_port(listen.host, listen.namesrv_port, "listen.namesrv_port")
     broker = taken.get("broker") or await sockets.open_port(listen.host, listen.broker_port, "listen.broker_port")
     vip: list[trio.SocketListener] = []

@@ -5,8 +5,9 @@ Sockets that belong to systemd survive a restart, so that no client is refused m
 
 import errno
 import os
+import re
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 
 import trio
 
@@ -36,15 +37,35 @@ def take_over(environ: MutableMapping[str, str], pid: int) -> dict[str, list[tri
 
 def check_ports(taken: dict[str, list[trio.SocketListener]], ports: dict[str, tuple[str, int]]) -> None:
     """Raise ConfigError when systemd opened another port than `ports` (name -> key, port) says."""
+    check_opened({name: port_of(listeners) for name, listeners in taken.items()}, ports)
+
+
+def check_opened(found: Mapping[str, int], ports: Mapping[str, tuple[str, int]]) -> None:
+    """Raise ConfigError where systemd opens another port, by name, than `ports` says."""
     problems = []
-    for name, listeners in taken.items():
+    for name, opened in found.items():
         key, port = ports.get(name, ("", 0))
-        opened = port_of(listeners)
         if key and port and opened != port:
-            text = f"port {opened} is opened by {UNITS[name]}: change ListenStream= there or remove `{key}`"
+            text = f"port {opened} is opened by {UNITS[name]}: change ListenStream= there, or `{key}` to {opened}"
             problems.append(ConfigProblem(key, port, text, None))
     if problems:
         raise ConfigError("socket activation", problems)
+
+
+def unit_ports() -> dict[str, int]:
+    """Return the ports that systemd opens for the box of this machine, by name; none without its units. Blocks."""
+    import subprocess
+
+    found = {}
+    for name, unit in UNITS.items():
+        words = ["systemctl", "show", "--value", "--property=Listen", unit]
+        try:
+            said = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        except OSError:  # no systemd here
+            return {}
+        if match := re.search(r":(\d+) \(Stream\)", said):
+            found[name] = int(match[1])
+    return found
 
 
 async def open_port(host: str, port: int, key: str) -> list[trio.SocketListener]:

@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from appliance.clock import SET_BY_BENCH
 from appliance.configuration.config import load_config
 from appliance.errors import ConfigError
 from appliance.health.health_file import read_health
-from appliance.sockets import host_problem
+from appliance.ports import activated
+from appliance.sockets import check_opened, host_problem, unit_ports
 from appliance.support.bundle import NowhereToWrite, make_bundle, write_bundle
 from appliance.support.sources import BoxFolders
 from provisioning.box import Box, DeviceActions, Progress
@@ -34,7 +36,7 @@ def real_hands(box: Box) -> DeviceActions:
     if root != Path("/"):
         place = BoxFolders(box.files.state, root / "run/rocketbox", root / CONFIG.relative_to("/"), root, live=False)
         return DeviceActions(
-            check_config=check_config,
+            check_config=partial(check_config, ports=dict),
             activate=lambda progress: try_slot(box),
             support=lambda path: write_support(path, place),
         )
@@ -51,7 +53,7 @@ def real_hands(box: Box) -> DeviceActions:
     )
 
 
-def check_config(text: str) -> list[str]:
+def check_config(text: str, *, ports: Callable[[], Mapping[str, int]] = unit_ports) -> list[str]:
     """Return everything that is wrong with a configuration, as `serve` would say it.
 
     An address that is not here yet may come with the same plan, or by DHCP once the network is there.
@@ -60,6 +62,7 @@ def check_config(text: str) -> list[str]:
 
     try:
         config = load_config(text, source="rocketbox.toml", facts=machine_facts(Path("/var/lib/rocketbox")))
+        check_opened(ports(), activated(config))
     except ConfigError as exc:
         return str(exc).splitlines()
     problem = host_problem(config.listen.host, here=False)

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from appliance.__main__ import COMMANDS, main
+from appliance.commands import settings
+from appliance.commands.box import config as box_config
 from appliance.commands.box.config import with_value
 from appliance.commands.box.serve import announce
 from appliance.serve import Ready
@@ -272,6 +274,25 @@ def test_config_check_refuses_a_host_that_serve_refuses(
     assert problem in capsys.readouterr().err
     file.write_text('[listen]\nhost = "::"\n')
     assert main(["config", "check", str(file)]) == 0
+
+
+def test_the_box_refuses_a_port_that_is_not_the_one_of_its_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rocketbox.toml"
+    for module in (settings, box_config):
+        monkeypatch.setattr(module, "INSTALLED", file)
+    monkeypatch.setattr(box_config, "unit_ports", lambda: {"broker": 10911})
+    file.write_text("")
+    assert main(["config", "set", "listen.broker_port=20911", "--data", str(tmp_path)]) == 78
+    assert "opened by rocketbox-broker.socket: change ListenStream= there, or `listen.broker_port` to 10911" in (
+        capsys.readouterr().err
+    )
+    assert file.read_text() == ""
+    file.write_text("[listen]\nbroker_port = 20911\n")
+    assert main(["config", "check", "--data", str(tmp_path)]) == 78
+    (tmp_path / "other.toml").write_text(file.read_text())
+    assert main(["config", "check", str(tmp_path / "other.toml")]) == 0, "it may be meant for another machine"
 
 
 def test_config_check_refuses_a_certificate_that_serve_refuses(

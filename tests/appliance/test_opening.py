@@ -6,7 +6,7 @@ import pytest
 
 from appliance.access.guard import make_guard
 from appliance.configuration.config import load_config
-from appliance.opening import ServeContext, is_foreign_store, never, refuse_apache_folder
+from appliance.opening import SERVICE_USER, ServeContext, is_foreign_store, never, refuse_apache_folder, refuse_root
 from appliance.ports import open_ports
 from storage_driver.errors import StoreRefused
 from storage_driver.record import encode_host
@@ -46,6 +46,17 @@ def test_a_folder_that_is_an_apache_store_itself_is_refused_with_the_way_to_take
     (data / "store").mkdir()
     refuse_apache_folder(data)  # a box has served from it
     refuse_apache_folder(tmp_path / "new")
+
+
+def test_root_is_refused_in_the_folder_of_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    refuse_root(tmp_path)
+    monkeypatch.setattr(Path, "owner", lambda path: SERVICE_USER)
+    refuse_root(tmp_path / "new")
+    with pytest.raises(StoreRefused, match=r"runs as rocketbox .*`systemctl start rocketbox` starts it"):
+        refuse_root(tmp_path)
+    monkeypatch.setattr("os.geteuid", lambda: 997)
+    refuse_root(tmp_path)
 
 
 def test_a_store_is_anothers_until_a_box_has_opened_it(tmp_path: Path) -> None:

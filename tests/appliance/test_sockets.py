@@ -4,13 +4,14 @@ import gc
 import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import trio
 
 from appliance import sockets
 from appliance.errors import ConfigError, PortTaken
-from appliance.sockets import check_ports, open_port, port_of, take_over
+from appliance.sockets import check_ports, open_port, port_of, take_over, unit_ports
 
 
 @pytest.fixture
@@ -78,3 +79,13 @@ async def test_the_open_address_of_ipv6_takes_ipv4_too() -> None:
         assert await stream.receive_some() == b""
     for listener in listeners:
         await listener.aclose()
+
+
+def test_the_ports_of_the_units_are_those_that_systemd_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "systemctl"
+    program.write_text('#!/bin/sh\n[ "$4" = rocketbox-broker.socket ] && echo "[::]:10911 (Stream)"\necho\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert unit_ports() == {"broker": 10911}
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    assert unit_ports() == {}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from appliance.access.guard import NAME_NETWORKS, allows_everybody, open_door, open_to
 from appliance.commands.settings import (
+    INSTALLED,
     add_config_arguments,
     chosen_config,
     config_file,
@@ -21,7 +22,8 @@ from appliance.configuration.config_rules import value_from_text
 from appliance.configuration.settings import rules, tables
 from appliance.configuration.settings_docs import explain, page, template, toml_value
 from appliance.errors import ConfigError, ConfigProblem
-from appliance.sockets import host_problem
+from appliance.ports import activated
+from appliance.sockets import check_opened, host_problem, unit_ports
 
 WRONG_CONFIG = 78
 
@@ -70,6 +72,8 @@ def check(arguments: argparse.Namespace) -> str:
     if config.tls.cert and Path(config.tls.cert).exists():  # else it may be meant for another machine
         open_door(config, data)
     check_host(config.listen.host, str(file or "configuration"), read_config(file) if file else "")
+    if file in (None, INSTALLED):
+        check_opened(unit_ports(), activated(config))
     warned = f"\nwarning: {allows_everybody(networks)}; {NAME_NETWORKS}" if (networks := open_to(config)) else ""
     return f"{file or 'defaults'}: no problems{warned}"
 
@@ -126,13 +130,15 @@ def change(arguments: argparse.Namespace) -> str:
         raise ConfigError("command line", [ConfigProblem(name, text, str(exc), None)]) from exc
     if name == "listen.host":
         check_host(str(value), "command line", "")
-    file = arguments.config or config_file(arguments) or Path("/etc/rocketbox/rocketbox.toml")
+    file = arguments.config or config_file(arguments) or INSTALLED
     if not file.parent.is_dir():
         reason = f"there is no folder {file.parent}; name the configuration of the box with --config FILE"
         raise ConfigError(str(file), [ConfigProblem("", None, reason, None)])
     before = read_config(file) if file.exists() else ""
     after = with_value(before, name, toml_value(value))
-    load_config(after, source=str(file), facts=machine_facts(data_folder(arguments)))
+    config = load_config(after, source=str(file), facts=machine_facts(data_folder(arguments)))
+    if file == INSTALLED:
+        check_opened(unit_ports(), activated(config))
     replace_file(file, after)
     return f"{file}: {name} = {toml_value(value)}; restart the box to use it"
 

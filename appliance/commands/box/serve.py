@@ -21,7 +21,7 @@ from appliance.configuration.settings import Config
 from appliance.errors import ConfigError, PortTaken, only_cause
 from appliance.gc_tuning import settle
 from appliance.logs import start_logging
-from appliance.opening import refuse_apache_folder
+from appliance.opening import refuse_apache_folder, refuse_root
 from appliance.ports import Ports, open_ports
 from appliance.serve import Ready, serve
 from appliance.supervision import FAREWELL_S, TIRED_EXIT, RestartLoop, Supervision
@@ -66,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         data = data_folder(arguments)
         refuse_apache_folder(data)
+        refuse_root(data)
         config = chosen_config(arguments, data, {key: value for key, value in given.items() if value is not None})
         supervision = begin(config, data, config_file(arguments))
         trio.run(_until_signal, config, data, supervision)

@@ -19,6 +19,12 @@ def test_a_host_that_is_no_address_is_told_and_one_that_may_come_is_not() -> Non
     assert check_config('[listen]\nhost = "192.0.2.7"\n') == []
 
 
+def test_a_port_that_is_not_the_one_of_the_unit_is_told() -> None:
+    (*_, told) = check_config("[listen]\nbroker_port = 20911\n", ports=lambda: {"broker": 10911})
+    assert "port 10911 is opened by rocketbox-broker.socket" in told
+    assert check_config("[listen]\nbroker_port = 20911\n", ports=dict) == []
+
+
 def test_a_box_that_is_a_folder_never_touches_this_machine(tmp_path: Path) -> None:
     box = folder_box(tmp_path / "box")
     hands = real_hands(box)

@@ -1,5 +1,6 @@
 """backup and restore: a copy of a running box serves elsewhere, what is no whole copy is refused."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,19 @@ async def test_a_running_box_is_copied_and_its_copy_serves_elsewhere(
         assert [found.body for found in messages_of(answer)] == [b"m0", b"m1", b"m2"]
     assert await command("fsck", second) == 0  # the first start made the queues
     assert "already holds a log" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+async def test_what_root_restores_belongs_to_the_user_of_the_data_folder(tmp_path: Path) -> None:
+    async with running_box(tmp_path / "first") as box, connected(box) as channel:
+        await channel.ask(send("T", b"m", queue_id=0), timeout_s=5)
+    assert await command("backup", tmp_path / "copy", "--data", tmp_path / "first") == 0
+    (tmp_path / "second").mkdir()
+    os.chown(tmp_path / "second", 4711, 4712)
+    assert await command("restore", tmp_path / "copy", "--data", tmp_path / "second") == 0
+    made = [path.stat() for path in (tmp_path / "second").rglob("*")]
+    assert {(each.st_uid, each.st_gid) for each in made} == {(4711, 4712)}
 
 
 async def test_what_is_no_store_is_said_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
