@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from appliance.compiled import leave_out
+from appliance.later import load_later
 from appliance.thread_names import no_search
 from storage_driver.named_tuple import NamedTuple
 
@@ -125,6 +126,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     if sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__)
     if arguments is None:
+        load_later()
         gc.set_threshold(GARBAGE)
     given = list(sys.argv[1:] if arguments is None else arguments)
     chosen = next((word for word in given if not word.startswith("-")), None)

@@ -1,6 +1,5 @@
 """Ties the product to the box it runs on: boot diary, systemd, watchdog, health file."""
 
-import hashlib
 import os
 import sys
 import time
@@ -8,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import trio
 
@@ -65,7 +65,7 @@ class Supervision(NamedTuple):
     diary: Diary
     note: BootNote
     runtime: Path  # health.json, admin.sock
-    config_sha256: str
+    config_crc32: int | None
     proof_limit_s: float
     progress: list[int]  # of the recovery: bytes scanned, bytes in all, blocks that cannot be read
     farewells: list[Callable[[], Awaitable[None]]]  # what is done at a wanted stop while the box still serves
@@ -100,10 +100,10 @@ class Supervision(NamedTuple):
         if "NOTIFY_SOCKET" in environ and diary.tired(uptime_s=uptime_s(), settled=note.settled):
             raise RestartLoop
         make_folder(runtime, of_notes=False)
-        sha256 = hashlib.sha256(file.read_bytes()).hexdigest() if file and file.exists() else ""
+        config_crc32 = crc32(file.read_bytes()) if file and file.exists() else None
         notifier = Notifier.from_environment(environ)
         limit_s, memory = config.watchdog.proof_limit_s, ConditionMemory()
-        return cls(notifier, diary, note, runtime, sha256, limit_s, [0, 0, 0], [], memory, read_only, unnoted)
+        return cls(notifier, diary, note, runtime, config_crc32, limit_s, [0, 0, 0], [], memory, read_only, unnoted)
 
     def protected(self, reason: str) -> "Supervision":
         """Return the same for a box that only reads, because a file is protected against writing."""
@@ -171,7 +171,7 @@ class Supervision(NamedTuple):
         return self._own_conditions, partial(conditions_of_store, store, self.read_only, self.next_step)
 
     def _feeder(self, wiring: Wiring) -> Feeder:
-        settings = WatchdogConfig(self.note.boot, self.config_sha256, self.proof_limit_s)
+        settings = WatchdogConfig(self.note.boot, self.config_crc32, self.proof_limit_s)
         return Feeder(self.notifier, settings, wiring, self.diary)
 
     async def _end_unwatched(self, store: MessageStore) -> None:

@@ -1,6 +1,6 @@
 """`open_store` and `MessageStore`: put, read, look up; owns every other object of the package."""
 
-import secrets
+import os
 from collections.abc import AsyncIterator, Callable, Container, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -431,7 +431,7 @@ async def open_store(
     arrived: Callable[[Arrival], None] = ignore,
     watched: Container[MessageQueue] | None = None,
     disk: Disk | None = None,
-    new_id: Callable[[], int] = lambda: secrets.randbits(63) | 1,
+    new_id: Callable[[], int] = lambda: int.from_bytes(os.urandom(8)) >> 1 | 1,
     progress: Callable[[int, int], None] = lambda done, total: None,
     unreadable: Callable[[int], None] = lambda count: None,
     clock_trusted: Callable[[], bool] = lambda: True,

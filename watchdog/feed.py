@@ -25,10 +25,10 @@ SETTLED_S = 600.0
 
 
 class WatchdogConfig(NamedTuple):
-    """`proof_limit_s` from the configuration; `boot` as in boots.jsonl; the hash names the configuration that runs."""
+    """`proof_limit_s` from the configuration; `boot` as in boots.jsonl; the checksum names the configuration."""
 
     boot: str
-    config_sha256: str = ""
+    config_crc32: int | None = None
     proof_limit_s: float = 15.0
 
 
@@ -196,7 +196,7 @@ class Feeder:
     def _note_healthy(self, settled: bool) -> None:
         self._diary.healthy(boot=self._config.boot, uptime_s=uptime_s(), settled=settled)
         if settled:
-            self._diary.settle(boot=self._config.boot, config_sha256=self._config.config_sha256)
+            self._diary.settle(boot=self._config.boot, config_crc32=self._config.config_crc32)
 
     def _note_heartbeat(self, state: str) -> None:
         self._diary.heartbeat(boot=self._config.boot, uptime_s=uptime_s(), state=state)

@@ -13,9 +13,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from watchdog.boots import boot_id, keep_boot_id, note_boot
 from watchdog.escalate import Action, Boot, BootHistory, EscalationStep, Exit, SlotVersions, decide, decide_at_boot
@@ -251,7 +251,7 @@ def mark_planned(box: SystemPaths, *, reason: str, who: str) -> None:
 def keep_config(box: SystemPaths) -> bool:
     """Copy the configuration to `.good` when the run that used exactly these bytes had ten healthy minutes."""
     settled = read_json(box.folder / "settled.json") or {}
-    if not box.config.exists() or settled.get("config_sha256") != sha256(box.config.read_bytes()).hexdigest():
+    if not box.config.exists() or settled.get("config_crc32") != crc32(box.config.read_bytes()):
         return False
     _copy(box.config, box.config.with_name(box.config.name + ".good"))
     return True

@@ -90,9 +90,9 @@ class Diary:
                 row["uptime_s"] = round(uptime_s, 1)
         write_lines(self.folder / "boots.jsonl", boots)
 
-    def settle(self, *, boot: str, config_sha256: str) -> None:
+    def settle(self, *, boot: str, config_crc32: int | None) -> None:
         """Tell the root helper which configuration had ten healthy minutes; it becomes the last good one."""
-        self._replace("settled.json", {"boot": boot, "config_sha256": config_sha256})
+        self._replace("settled.json", {"boot": boot, "config_crc32": config_crc32})
 
     def planned(self, *, boot: str, reason: str, who: str) -> None:
         """Mark the coming stop as wanted; a mark of the escalation stays."""

@@ -9,7 +9,6 @@ import fcntl
 import json
 import logging
 import os
-import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from ipaddress import ip_address
@@ -78,7 +77,7 @@ class Keys:
         self.path, self._now_ms = path, now_ms
         self.accounts, self._reloads, self._denied, self._failure = Accounts(), 0, 0, ""
         self._seen: tuple[int, ...] | None = None
-        self.own = Account(OWN_KEY, secrets.token_urlsafe(32), admin=True)
+        self.own = Account(OWN_KEY, os.urandom(32).hex(), admin=True)
         self.check()
 
     def __call__(self, request: RemotingCommand, peer: Asker) -> Account | None:

@@ -1,5 +1,7 @@
 """Asks the box's own ports what a client would ask: the proof that requests are still answered."""
 
+from __future__ import annotations
+
 import ssl
 from collections.abc import Callable
 

@@ -1,5 +1,7 @@
 """One connection from the asking side: the Python client, probes and tools speak through it."""
 
+from __future__ import annotations
+
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

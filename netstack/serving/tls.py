@@ -6,6 +6,8 @@ the dates of client certificates are not judged.
 Source: RocketMQ 4.9.8 TlsSystemConfig, NettyRemotingServer.HandshakeHandler.
 """
 
+from __future__ import annotations
+
 import logging
 import socket
 import ssl
@@ -40,11 +42,7 @@ class ClientAuth(StrEnum):
     REQUIRE = "require"
 
 
-_VERIFY = {
-    ClientAuth.NONE: ssl.CERT_NONE,
-    ClientAuth.OPTIONAL: ssl.CERT_OPTIONAL,
-    ClientAuth.REQUIRE: ssl.CERT_REQUIRED,
-}
+_VERIFY = {ClientAuth.NONE: "CERT_NONE", ClientAuth.OPTIONAL: "CERT_OPTIONAL", ClientAuth.REQUIRE: "CERT_REQUIRED"}
 
 
 class TlsConfig(NamedTuple):
@@ -232,7 +230,7 @@ def _load(config: TlsConfig, judge_dates: bool) -> tuple[_Contexts, Stamps, int]
             if path is None:
                 raise TlsUnusable(f"tls.client_auth is {config.client_auth.value}, but tls.trust names no CA file")
             context.load_verify_locations(path)
-            context.verify_mode = _VERIFY[config.client_auth]
+            context.verify_mode = ssl.VerifyMode[_VERIFY[config.client_auth]]
             if not judge_dates:
                 context.verify_flags |= NO_CHECK_TIME
     except (OSError, ValueError) as exc:  # ssl.SSLError is an OSError

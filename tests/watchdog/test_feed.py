@@ -40,7 +40,7 @@ class Box:
         )
         self.feeder = Feeder(
             Notifier(str(tmp_path / "notify"), watchdog_s=watchdog_s),
-            WatchdogConfig(boot="boot-1", config_sha256="ab"),
+            WatchdogConfig(boot="boot-1", config_crc32=7),
             wiring,
             diary,
             now_s=trio.current_time,
@@ -175,7 +175,7 @@ async def test_ten_healthy_minutes_settle_the_boot_and_name_the_configuration(
 
     await running(box, during)
     assert read_lines(box.note("boots.jsonl"))[0]["settled"]
-    assert read_json(box.note("settled.json"))["config_sha256"] == "ab"
+    assert read_json(box.note("settled.json"))["config_crc32"] == 7
     assert read_json(box.note("heartbeat"))["state"] == "ok"
 
 

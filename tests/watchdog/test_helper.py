@@ -1,8 +1,8 @@
 import json
 import os
 from collections.abc import Sequence
-from hashlib import sha256
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -122,8 +122,8 @@ def test_a_configuration_for_the_products_group_stays_readable_to_it(tmp_path: P
     config = root / "etc/rocketbox/rocketbox.toml"
     config.chmod(0o640)
     os.chown(config, 0, 12345)
-    digest = sha256(config.read_bytes()).hexdigest()
-    (root / "var/lib/rocketbox/watchdog/settled.json").write_text(json.dumps({"config_sha256": digest}))
+    settled = json.dumps({"config_crc32": crc32(config.read_bytes())})
+    (root / "var/lib/rocketbox/watchdog/settled.json").write_text(settled)
     assert keep_config(SystemPaths(root, Systemctl()))
     config.write_text("wrong")
     carry_out(SystemPaths(root, Systemctl()), Action("restore_config", "config", "wrong"))
@@ -134,7 +134,7 @@ def test_a_configuration_for_the_products_group_stays_readable_to_it(tmp_path: P
 def test_only_the_bytes_that_ran_ten_healthy_minutes_become_the_good_configuration(tmp_path: Path) -> None:
     root = box_root(tmp_path)
     box, config = SystemPaths(root, print), root / "etc/rocketbox/rocketbox.toml"
-    Diary(box.folder, root=root).settle(boot="boot-1", config_sha256=sha256(config.read_bytes()).hexdigest())
+    Diary(box.folder, root=root).settle(boot="boot-1", config_crc32=crc32(config.read_bytes()))
     assert keep_config(box)
     config.write_text("edited since\n")
     assert not keep_config(box)

@@ -1,0 +1,41 @@
+"""Modules of the standard library that are loaded when they are used, not when somebody imports them.
+
+trio imports what TLS and DTLS need. A box whose clients speak plain text and sign nothing needs none of it, and OpenSSL
+takes 4 MB of memory.
+"""
+
+import sys
+from collections.abc import Iterable
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, module_from_spec
+from threading import RLock
+from types import ModuleType
+from typing import Final
+
+WITH_OPENSSL: Final = ("ssl", "hmac", "hashlib", "secrets")
+
+
+def load_later(names: Iterable[str] = WITH_OPENSSL) -> None:
+    """Have imports from now on give modules that load at the first look at what they hold."""
+    for name in names:
+        if name not in sys.modules and (spec := find_spec(name)) is not None:
+            sys.modules[name] = _unloaded(spec)
+
+
+def _unloaded(spec: ModuleSpec) -> ModuleType:
+    module, begun, loading = module_from_spec(spec), False, RLock()
+
+    def load(attribute: str) -> object:
+        nonlocal begun
+        with loading:
+            if attribute.startswith("__") or (begun and attribute not in vars(module)):
+                raise AttributeError(f"module {spec.name!r} has no attribute {attribute!r}")
+            if not begun:
+                begun = True
+                assert spec.loader is not None
+                spec.loader.exec_module(module)
+                del module.__getattr__
+        return getattr(module, attribute)
+
+    module.__getattr__ = load  # type: ignore[method-assign]
+    return module
