@@ -27,6 +27,14 @@ def test_a_module_is_loaded_at_the_first_look_and_is_then_the_real_one() -> None
     ) == ("True True")
 
 
+def test_a_package_is_loaded_whole() -> None:
+    code = (
+        "import idna, trio; core = 'idna.core'; "
+        "print(core in sys.modules, idna.encode('b\\u00fccher.de'), core in sys.modules)"
+    )
+    assert said(code) == "False b'xn--bcher-kva.de' True"
+
+
 @pytest.mark.parametrize("code", ["import ssl; ssl.nothing", "from ssl import nothing"])
 def test_what_is_not_in_it_is_told_as_ever(code: str) -> None:
     assert "'nothing'" in said(code)
