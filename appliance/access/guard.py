@@ -124,7 +124,7 @@ def open_door(config: Config, data: Path) -> TlsDoor | LazyTls | None:
     """Return what accepts TLS, None for a box without TLS. Raises ConfigError if TLS is required and unavailable."""
     said, (cert, _) = config.tls, tls_files(config, data)
     plain = (said.mode, said.client_auth, said.cert) == (TlsMode.PERMISSIVE, ClientAuth.NONE, "")
-    if plain and is_loopback(config.listen.host) and not cert.exists():
+    if plain and (is_loopback(config.listen.host) or cert.exists()):
         return LazyTls(lambda: _door(config, data))
     return _door(config, data)
 

@@ -1,6 +1,6 @@
-"""TLS at a box that only its own programs reach: the certificate is made when the first of them greets in TLS.
+"""TLS with the box's own certificate, which is loaded at the first greeting; on loopback it is made then.
 
-Few ever do, and a start need not wait for openssl. Whoever does finds what a box on a network has.
+Few clients ever greet in TLS, and OpenSSL takes time at the start and memory.
 """
 
 from __future__ import annotations
