@@ -145,8 +145,8 @@ HOT := tests/storage_driver tests/netstack/wire tests/netstack/serving tests/app
 	$(addprefix tests/appliance/group/test_,event_queue.py told_log.py kept_connections.py consensus_driver.py)
 
 # What needs one core each goes first, at once: the library, mypy, and the tests as byte code, which each worker would
-# otherwise make for itself. PYTHONDONTWRITEBYTECODE of the environment does not hold for them. The Go and Rust clients
-# are built in what all others leave; their tests come late.
+# otherwise make for itself. PYTHONDONTWRITEBYTECODE of the environment does not hold for them. The Go clients are built in
+# what all others leave; their tests come late. The Rust client takes two minutes of both cores to build: make soak does.
 test: .venv/java/.ready compiled
 	@mkdir -p .build/tmp; bad=; unset PYTHONDONTWRITEBYTECODE; \
 	step() { echo "== $$1"; shift; "$$@" || bad="$$bad; $$*"; }; export $(IN); library=; collected=; hot=; clients=; \
@@ -186,14 +186,15 @@ e2e-tests: .venv/java/.ready compiled
 	@[ -n "$(SOURCES)" ] || { echo 'make: name a clone of github.com/apache/rocketmq-e2e: make e2e-tests SOURCES=…'; exit 2; }
 	@mkdir -p .build/tmp; $(IN) $(PY) tests/interop/e2e_tests.py $(SOURCES) --report docs/e2e-tests.md $(ARGS)
 
-# An hour of everything at once (MINUTES=…), reported in docs/soak.md; half as long fuzzing; the tests that take minutes.
+# An hour of everything at once (MINUTES=…), reported in docs/soak.md; half as long fuzzing; the tests that take minutes, and
+# those of hypothesis with ten times the examples.
 soak: .venv/java/.ready compiled
 	@mkdir -p .build/tmp; bad=0; \
 	$(IN) nice $(PY) tests/soak/run.py --minutes $(or $(MINUTES),60) --report docs $(SOAK) || bad=1; \
 	$(IN) $(PY) tests/soak/strangers.py --minutes $(or $(MINUTES),60) || bad=1; \
 	$(IN) $(PY) tests/soak/strangers.py --minutes 5 --alone || bad=1; \
 	$(IN) nice $(PY) tests/fuzz/run.py --minutes $$(( $(or $(MINUTES),60) / 2 )) || bad=1; \
-	$(IN) $(PY) -m pytest -rs --soak -m soak $(ARGS) || bad=1; exit $$bad
+	$(IN) $(PY) -m pytest -rs --soak -m 'soak or hypothesis' $(ARGS) || bad=1; exit $$bad
 
 # Processor time of a message and of each step, in turns with the last release (AGAINST=…), compared before a release: it
 # fails where a median is above MOST times the release's. What is released at the first time has nothing to compare with.

@@ -1,5 +1,6 @@
 """What every test gets: `async def` under trio, `soak` only when asked for, a list of what wants the mark `slow`."""
 
+import gc
 import inspect
 import os
 import runpy
@@ -42,9 +43,13 @@ PROOFS = {
     "test_disk_faults",
     "test_read_faults",
 }
+EXAMPLES = 50  # of a test of hypothesis that names no number; --soak: ten times as many
 MARKS = RetentionRules()  # what a box on a full disk does
 _unmarked: list[tuple[float, str]] = []
 _fullest = 0  # percent of the disk under the tests, at the end of any of them
+
+
+gc.disable()  # until all tests are collected: nothing of them is garbage, and a quarter of the time went into looking
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,9 +63,11 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.exit(f"ROCKETBOX_PURE=0 asks for the compiled modules, but: {why}", returncode=2)
     # The same examples in every run, so that a change alone can turn a test red; --soak looks for new ones.
     # No deadline: what a loaded machine takes for an example says nothing.
+    soak = config.getoption("--soak")
     hypothesis.settings.register_profile(
         "rocketbox",
-        derandomize=not config.getoption("--soak"),
+        derandomize=not soak,
+        max_examples=10 * EXAMPLES if soak else EXAMPLES,
         deadline=None,
         suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
@@ -84,6 +91,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             item.add_marker(pytest.mark.xdist_group(_lane(item)))
         items.sort(key=lambda item: LANES.index(lane) if (lane := _lane(item)) in LANES else len(LANES))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,6 +1,6 @@
 """Clients in other languages as small programs of their own, built once into .build/, with what they print as values.
 
-python -m tests.interop.programs builds what takes minutes where nothing is cached: `make test` does at its start.
+python -m tests.interop.programs builds what takes a minute where nothing is cached: `make test` does at its start.
 """
 
 import json
@@ -150,7 +150,7 @@ def _install_node(source: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    for build in (rust5_program, go5_program):  # by then Go's own packages are built, with the client of 4.x
+    for build in (go_program, go5_program):  # one after the other: both need Go's own packages
         try:
             build()
         except Unavailable as error:

@@ -60,11 +60,13 @@ def steps_of(seed: int) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("keep_failing", [False, True])
-def test_an_error_at_any_step_acknowledges_nothing_that_is_not_there(keep_failing: bool) -> None:
+def test_an_error_at_any_step_acknowledges_nothing_that_is_not_there(keep_failing: bool, every: int) -> None:
+    """Of every two steps one fails once, the other for good; in soak each does both."""
     seed = 5
     pick, wrong = random.Random(seed), []
-    for number in range(steps_of(seed)):
+    for number in range(int(keep_failing) % every, steps_of(seed), every):
         disk = MemoryDisk(folders=FOLDERS)
         disk.fail_at, disk.fail_with, disk.keep_failing = number, pick.choice(ERRORS), keep_failing
         workload = FailingWorkload(disk, seed, MESSAGES)

@@ -190,7 +190,7 @@ def cut_everywhere(
     return checked, failures
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 @pytest.mark.slow
 def test_no_power_cut_brings_what_was_acknowledged_or_is_still_out(seed: int) -> None:
     checked, failures = cut_everywhere(seed, 40, 60)
