@@ -311,6 +311,10 @@ class Hub:
     def note_disk(self, used: float) -> None:
         """The used share of the landing disk: above 85 % boxes pause, above 95 % they are sent away."""
         before, self.disk_used = self.disk_used, used
+        for ratio, means in ((PAUSE_RATIO, "boxes wait"), (FULL_RATIO, "no box is let in")):
+            if (used >= ratio) != (before >= ratio):
+                text = f"{means} until there is room" if used >= ratio else f"below {ratio:.0%} again"
+                log.warning("landing disk %d%% full: %s", round(used * 100), text)
         if used >= FULL_RATIO:
             for session in list(self.sessions.values()):
                 session.failed("full", "the landing disk is full")

@@ -124,7 +124,7 @@ class BoxSession:
                     self._pieces.put(body)
                 elif kind in (FrameType.BYE, FrameType.ERROR):
                     self._leave(kind, body)
-                elif kind < 0x40:
+                else:
                     self._small(kind, body)
         except ProtocolError as error:
             self._hub.counts.refused["protocol"] += 1
@@ -145,7 +145,7 @@ class BoxSession:
         elif kind == FrameType.STATUS:
             self.status = frames.decode_status(body)
             self._hub.note_status(self.hello, self.status)
-        else:
+        elif kind < frames.LATER:
             raise unexpected(kind)
 
     def _leave(self, kind: int, body: bytes) -> NoReturn:

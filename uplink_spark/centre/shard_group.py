@@ -95,16 +95,19 @@ class GatewayBeats:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Beat and look until cancelled; started() after the first look."""
+        told = ""
         while True:
             try:
                 dead = self._pulse.long_dead(trio.current_time())
                 seen = await trio.to_thread.run_sync(self._exchange, dead, limiter=self._thread)
-                first = not self.living
+                first, told = not self.living, ""
                 self.living = self._pulse.living(seen, trio.current_time(), self._beat_s * STALE_BEATS)
                 if first:
                     task_status.started()
             except OSError as error:
-                log.error("the gateways of this zone cannot be looked at: %s; tried again", error)
+                if told != str(error):
+                    log.error("the gateways of this zone cannot be looked at: %s; tried again", error)
+                told = str(error)
             await trio.sleep(self._beat_s)
 
     def _exchange(self, dead: Mapping[str, int]) -> dict[str, int]:

@@ -16,6 +16,7 @@ from uplink_spark.wire.batch import MAX_CONTAINER_BYTES
 from uplink_spark.wire.cbor import Fields, decode_map, encode_map
 
 VERSION = 1
+LATER = 0x40  # up to 0x7F: types that a later version may have; who does not know them leaves them out
 MAX_FRAME = 64 * 1024
 MAX_PIECE_FRAME = MAX_CONTAINER_BYTES + 1
 MAX_LINEAGE, MAX_RUNS = 16, 1024
@@ -44,7 +45,7 @@ def frame_limit(kind: int, *, pieces: bool) -> int:
     """Return the greatest length of a frame of this type; pieces: PIECE is allowed now. Raises ProtocolError."""
     if kind == FrameType.PIECE and pieces:
         return MAX_PIECE_FRAME
-    if 1 <= kind <= FrameType.ERROR or 0x40 <= kind <= 0x7F:
+    if 1 <= kind <= FrameType.ERROR or LATER <= kind <= 0x7F:
         return MAX_FRAME
     raise ProtocolError(f"frame type {kind:#04x} is not known")
 

@@ -220,7 +220,9 @@ async def test_two_machines_with_one_certificate_are_noticed_once(
     assert not hub.seen["box-17"].twin
 
 
-async def test_a_disk_that_fills_up_pauses_once_resumes_once_and_ends_all_above_95_percent(hub: Hub) -> None:
+async def test_a_disk_that_fills_up_pauses_once_resumes_once_and_ends_all_above_95_percent(
+    hub: Hub, caplog: pytest.LogCaptureFixture
+) -> None:
     session = Heard()
     await hub.greet(HELLO, None, session)
     for used in (0.10, 0.849, 0.85, 0.90, 0.949, 0.84, 0.5):
@@ -232,6 +234,13 @@ async def test_a_disk_that_fills_up_pauses_once_resumes_once_and_ends_all_above_
     assert (await refusal(hub, replace(HELLO, box="box-18"))).code == "full"
     hub.note_disk(0.85)
     assert (await hub.greet(replace(HELLO, box="box-18"), None, Heard())).window == 0
+    assert [line.partition("landing disk ")[2] for line in caplog.messages if "landing disk" in line] == [
+        "85% full: boxes wait until there is room",
+        "84% full: below 85% again",
+        "95% full: boxes wait until there is room",
+        "95% full: no box is let in until there is room",
+        "85% full: below 95% again",
+    ]
 
 
 async def test_a_stick_of_a_box_that_is_connected_lands_beside_it(hub: Hub) -> None:

@@ -550,7 +550,7 @@ async def test_a_box_has_one_line_of_status_however_often_it_says_it_and_connect
     assert len(day.read_text().splitlines()) == 1
 
 
-@pytest.mark.parametrize("frame", [STATUS.encode(), encode_ping(FrameType.PING, 5)])
+@pytest.mark.parametrize("frame", [STATUS.encode(), encode_ping(FrameType.PING, 5), bytes.fromhex("0000000141")])
 async def test_a_box_that_sends_small_frames_without_end_is_sent_away_before_they_cost_anything(
     tmp_path: Path, frame: bytes
 ) -> None:

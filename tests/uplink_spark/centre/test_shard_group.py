@@ -162,6 +162,24 @@ async def test_a_gateway_beats_while_it_opens_a_shard(tmp_path: Path, monkeypatc
     assert not beats.exists()  # nobody waits for it
 
 
+async def test_a_zone_that_takes_no_beat_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    records, calls, errors = Centre(tmp_path / "zone", "a:1").hub.records, [0], iter("xxxy")
+
+    def failing(_path: str, _data: bytes) -> None:
+        calls[0] += 1
+        raise OSError(28, next(errors, "y"))
+
+    monkeypatch.setattr(records, "replace", failing)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(GatewayBeats(records, "a:1", 0.001).run)
+        await until(lambda: calls[0] > 6)
+        nursery.cancel_scope.cancel()
+    told = [line.rpartition("] ")[2] for line in caplog.messages if "looked at" in line]
+    assert told == ["x; tried again", "y; tried again"]
+
+
 async def test_a_shard_that_another_gateway_has_taken_stays_its_own(tmp_path: Path) -> None:
     centre = Centre(tmp_path / "zone", "a:1")
     for holder, after in (("a:1", ""), ("b:2", "b:2")):

@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -309,12 +310,17 @@ class ShardWriter:
         folder = make_folders(self.root, pack.rpartition("/")[0])
         path = self.root / pack
         temporary = folder / (path.name + ".tmp")
-        with open(temporary, "wb") as file:
-            for container in containers:
-                file.write(container)
-            file.flush()
-            with self.syncs.measured():
-                os.fsync(file.fileno())
+        try:
+            with open(temporary, "wb") as file:
+                for container in containers:
+                    file.write(container)
+                file.flush()
+                with self.syncs.measured():
+                    os.fsync(file.fileno())
+        except OSError:
+            with suppress(OSError):  # its bytes would fill a full disk for what is small: run lists, beats, marks
+                temporary.unlink()
+            raise
         self._step("G2")
         self._lock.check()  # the sync may have taken long
         os.rename(temporary, path)

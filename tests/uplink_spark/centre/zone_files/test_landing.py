@@ -121,6 +121,14 @@ def test_entries_taken_back_are_gone_from_the_disk_before_their_pack_is_replaced
     assert done[-2:] == [("cut", done[-1][1]), ("sync", done[-1][1])]
 
 
+def test_a_pack_that_does_not_fit_gives_back_the_room_it_took(shard: Shard) -> None:
+    shard.land(0)
+    with files_end_at(10), pytest.raises(OSError, match="too large"):
+        shard.land(1)
+    assert not list(shard.root.rglob("*.tmp"))
+    assert shard.land(1) == [1]
+
+
 @pytest.mark.parametrize("call", ["fsync", "fdatasync"])
 def test_a_sync_that_fails_anywhere_in_a_commit_leaves_nothing_of_it_and_a_repeat_lands_once(
     shard: Shard, monkeypatch: pytest.MonkeyPatch, call: str
