@@ -33,7 +33,7 @@ from uplink_spark.wire.failpoints import Failpoint, failpoint_from
 from uplink_spark.wire.link import LinkClosed, Stream
 from uplink_spark.wire.tls import TlsStream, box_of, check_alpn, gateway_context, serial_of
 from uplink_spark.zone.files import shown
-from uplink_spark.zone.manifest import Zone
+from uplink_spark.zone.manifest import DAY_MS, Zone
 
 log = logging.getLogger("uplink_spark.gateway")
 TLS_S = 10
@@ -225,11 +225,15 @@ async def _watch_disk(hub: Hub, used: Used) -> None:
 
 
 async def _retain(config: GatewayConfig, hub: Hub, now_ms: Callable[[], int]) -> None:
-    """Retention once an hour, the first after a minute."""
+    """Retention once an hour, the first after a minute; by a clock that boxes doubt nothing goes."""
     files = open_keeping(config.landing)
     await trio.sleep(RETAIN_FIRST_S)
     while True:
         try:
+            if (ahead_ms := hub.clock_ahead_ms()) > DAY_MS:
+                raise LandingError(
+                    f"the clock here is {ahead_ms / DAY_MS:.1f} days ahead of those of connected boxes; set it right"
+                )
             await trio.to_thread.run_sync(clean, files, sorted(hub.landers), config.keep_days, now_ms)
         except (OSError, UplinkError) as error:
             log.error("retention stopped: %s; it continues in an hour", error)

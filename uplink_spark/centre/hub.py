@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import random
+import statistics
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -109,6 +110,8 @@ class BoxSeen:
     status: Status | None = None
     seen_at_ms: int = 0
     skew_ms: int = 0
+    heard_at: float = 0.0  # when it told its time, by a clock that nobody sets
+    clock_ok: bool = False  # its clock was synchronised then
     durable: int = 0
     twin: bool = False
     line_at_ms: int = 0  # when its newest line of status was written
@@ -257,12 +260,19 @@ class Hub:
             log.info("box=%s connected again; its connection before ends", hello.box)
             before.failed("busy", f"box {hello.box} connected again: do two machines use one name and certificate?")
         self.sessions[hello.box] = session
-        self._note_clock(hello.box, hello.now_ms, hello.durable)
+        self._note_clock(hello.box, hello)
 
-    def _note_clock(self, box: str, now_ms: int, durable: int) -> None:
+    def _note_clock(self, box: str, said: Hello | Status) -> None:
         seen = self.seen.setdefault(box, BoxSeen())
-        seen.seen_at_ms = self.now_ms()
-        seen.skew_ms, seen.durable = now_ms - seen.seen_at_ms, durable
+        seen.seen_at_ms, seen.heard_at = self.now_ms(), trio.current_time()
+        seen.skew_ms, seen.durable, seen.clock_ok = said.now_ms - seen.seen_at_ms, said.durable, bool(said.clock_ok)
+
+    def clock_ahead_ms(self) -> int:
+        """By how much the clock here is ahead of the synchronised ones of connected boxes, their median; 0: none is."""
+        here_ms, now = self.now_ms(), trio.current_time()
+        told = [seen for box, seen in self.seen.items() if box in self.sessions and seen.clock_ok]
+        there_ms = [seen.seen_at_ms + seen.skew_ms + round((now - seen.heard_at) * 1000) for seen in told]
+        return here_ms - round(statistics.median(there_ms)) if there_ms else 0
 
     def leave(self, box: str, session: ConnectedBox) -> None:
         if self.sessions.get(box) is session:
@@ -288,7 +298,7 @@ class Hub:
         disk that takes none is no reason to let the box go. A box has a line in STATUS_EVERY_MS, however often it
         connects: it sends one a minute, and the file has no other end than the day's.
         """
-        self._note_clock(hello.box, status.now_ms, status.durable)
+        self._note_clock(hello.box, status)
         seen, now_ms = self.seen[hello.box], self.now_ms()
         seen.status = status
         if 0 <= now_ms - seen.line_at_ms < STATUS_EVERY_MS:

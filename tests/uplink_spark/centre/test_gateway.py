@@ -15,6 +15,7 @@ from uplink_spark.centre.gateway import (
     Certificates,
     PeerLog,
     _cause_of,
+    _retain,
     _watch_disk,
     free_bytes,
     open_landers,
@@ -25,8 +26,10 @@ from uplink_spark.centre.zone_files.coverage import ShardCover
 from uplink_spark.centre.zone_files.landing import ShardWriter
 from uplink_spark.config import GatewayConfig
 from uplink_spark.errors import ConfigError, LandingError, ProtocolError, Refused
+from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 from uplink_spark.testing_site import until
 from uplink_spark.wire.link import LinkClosed
+from uplink_spark.zone.manifest import DAY_MS
 
 NOW = 1_700_000_000_000
 
@@ -181,3 +184,30 @@ async def test_a_start_that_fails_leaves_no_port_open(tmp_path: Path) -> None:
         await run_gateway(config, now_ms=lambda: NOW)
     for listener in listeners:
         await listener.aclose()
+
+
+async def test_retention_waits_where_the_clock_is_ahead_of_all_boxes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(gateway_module, "RETAIN_FIRST_S", 0)
+    monkeypatch.setattr(gateway_module, "RETAIN_S", 0.001)
+    landing = MadeLanding(tmp_path / "zone")
+    piece = log_piece([MadeRecord()], 0)
+    landing.land(piece, now_ms=NOW)
+    landing.close()
+    jumped_ms, doubts = NOW + 20 * 365 * DAY_MS, [DAY_MS + 1, DAY_MS + 2]
+    config = config_of(tmp_path)
+    with open_landers(config, lambda: jumped_ms) as (_, hub):
+        packs: list[int] = []
+
+        def ahead() -> int:
+            packs.append(len(list(landing.root.glob("pack/*/*/*.pack"))))
+            return doubts.pop() if doubts else DAY_MS
+
+        monkeypatch.setattr(hub, "clock_ahead_ms", ahead)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_retain, config, hub, lambda: jumped_ms)
+            await until(lambda: not list(landing.root.glob("pack/*/*/*.pack")))
+            nursery.cancel_scope.cancel()
+    assert packs[:3] == [1, 1, 1]
+    assert "1.0 days ahead of those of connected boxes; set it right; it continues in an hour" in caplog.text

@@ -18,6 +18,7 @@ from uplink_spark.testing import SOURCE
 from uplink_spark.wire import frames
 from uplink_spark.wire.frames import Hello, decode_window
 from uplink_spark.wire.link import FrameQueue, FrameReader
+from uplink_spark.zone.manifest import DAY_MS
 
 NOW = 1_700_000_000_000
 HELLO = Hello("box-17", ((SOURCE.epoch, 0),), ((7, 0),), 0, 1 << 40, NOW, 1, "test")
@@ -241,6 +242,21 @@ async def test_a_disk_that_fills_up_pauses_once_resumes_once_and_ends_all_above_
         "95% full: no box is let in until there is room",
         "85% full: below 95% again",
     ]
+
+
+async def test_the_clock_here_is_compared_with_those_of_connected_boxes_that_are_synchronised(
+    hub: Hub, autojump_clock: trio.testing.MockClock
+) -> None:
+    assert hub.clock_ahead_ms() == 0
+    right, wrong = Heard(), Heard()
+    await hub.greet(replace(HELLO, now_ms=NOW - 5000), None, right)
+    await hub.greet(replace(HELLO, box="box-18", now_ms=0, clock_ok=0), None, wrong)
+    assert hub.clock_ahead_ms() == 5000
+    await trio.sleep(3)
+    hub.now_ms = lambda: NOW + 20 * 365 * DAY_MS  # it jumps after the boxes told theirs
+    assert hub.clock_ahead_ms() == 20 * 365 * DAY_MS + 2000
+    hub.leave("box-17", right)
+    assert hub.clock_ahead_ms() == 0
 
 
 async def test_a_stick_of_a_box_that_is_connected_lands_beside_it(hub: Hub) -> None:
