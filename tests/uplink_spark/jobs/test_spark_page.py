@@ -3,10 +3,13 @@
 In a network and a process namespace of its own: the ports are those of the page, and nothing outlives the test.
 """
 
+import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from tests.systemd.pages import read_blocks, script
 TOP = Path(__file__).parents[3]
 PAGE = TOP / "docs" / "spark.md"
 BLOCKS = read_blocks(PAGE, ("", "python", "toml"))
+NAME = re.compile(r"[A-Za-z][\w-]*")
 NAMESPACES = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
@@ -25,6 +29,23 @@ def test_every_block_of_the_page_says_where_it_runs_or_why_not() -> None:
     for block in BLOCKS:
         assert block.commands
         assert "background" not in block.options or any(block.has("background", each) for each in block.commands), block
+
+
+def test_what_a_program_of_the_page_imports_comes_by_the_pip_commands_of_the_page() -> None:
+    extras = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
+    named = {name for word in re.findall(r"pip install '?([^'`\n]+)", PAGE.read_text()) for name in NAME.findall(word)}
+    brought = [
+        *extras["dependencies"],
+        *(one for name in named for one in extras["optional-dependencies"].get(name, ())),
+    ]
+    there = {NAME.findall(one)[0] for one in brought} | named | set(sys.stdlib_module_names) | {"uplink_spark"}
+    programs = [
+        ast.parse(block.text) for block in BLOCKS if block.place and block.options.get("file", "").endswith(".py")
+    ]
+    for node in (node for program in programs for node in ast.walk(program)):
+        modules = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert {module.partition(".")[0] for module in modules} <= there
 
 
 @pytest.mark.soak
