@@ -9,6 +9,7 @@ from typing import NamedTuple
 CONFIG_EXIT, TIRED_EXIT = 78, 79
 STORAGE_EXITS = frozenset({74, 75})  # the log's disk failed; its lock is held by a thread that cannot die
 LIMIT_COUNT, LIMIT_S = 5, 300.0  # as StartLimitBurst= and StartLimitIntervalSec= in rocketbox.service
+PORT_TAKEN = "port"  # the result of an end that never began: systemd could not open a port, `status` is its number
 AGAIN_S = 1800.0
 UNPLANNED_BOOTS = 3
 EXPECTED = frozenset({"planned", "power"})
@@ -81,6 +82,8 @@ class Action(NamedTuple):
 def decide(history: BootHistory, slots: SlotVersions, exits: Sequence[Exit]) -> Action:
     """Choose the next step after the product ended; every path ends in safe mode, none in a loop."""
     last = exits[-1] if exits else Exit(history.uptime_s, "dependency")
+    if last.result == PORT_TAKEN:  # no restart and no reboot takes it from the other program
+        return Action("safe", "port", f"port {last.status} is taken by another program")
     if last.status == str(CONFIG_EXIT):
         return _after_config(history)
     if last.status.isdecimal() and int(last.status) in STORAGE_EXITS:

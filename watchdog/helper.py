@@ -18,15 +18,26 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from watchdog.boots import boot_id, keep_boot_id, note_boot
-from watchdog.escalate import Action, Boot, BootHistory, EscalationStep, Exit, SlotVersions, decide, decide_at_boot
+from watchdog.escalate import (
+    PORT_TAKEN,
+    Action,
+    Boot,
+    BootHistory,
+    EscalationStep,
+    Exit,
+    SlotVersions,
+    decide,
+    decide_at_boot,
+)
 from watchdog.notes import append_line, read_json, read_lines, replace, sync, tallied
 
 
 class SystemPaths(NamedTuple):
-    """Where things are under `root`, which is / except in tests; `run` executes a command."""
+    """Where things are under `root`, which is / except in tests; `run` and `ask` execute a command."""
 
     root: Path
     run: Callable[[Sequence[str]], object]
+    ask: Callable[[Sequence[str]], str] = lambda command: ""  # the same, and returns what it printed
 
     @property
     def folder(self) -> Path:
@@ -218,7 +229,8 @@ def _write_safe_health(box: SystemPaths, action: Action) -> None:
     path = box.root / "run/rocketbox/health.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     last = boots[-1] if boots else {}
-    step = "run `rocketbox doctor`, then `rocketbox safe leave`"
+    first = {"config": "correct what `rocketbox config check` names", "port": "stop what `rocketbox doctor` names"}
+    step = f"{first.get(action.cause, 'run `rocketbox doctor`')}, then `rocketbox safe leave`"
     health = {
         "state": "safe",
         "since_s": 0,
@@ -257,7 +269,8 @@ def keep_config(box: SystemPaths) -> bool:
     return True
 
 
-UNITS = ("rocketbox-broker.socket", "rocketbox-namesrv.socket", "rocketbox.service")
+SOCKETS = ("rocketbox-broker.socket", "rocketbox-namesrv.socket")
+UNITS = (*SOCKETS, "rocketbox.service")
 HANDS: dict[str, Callable[[SystemPaths, Action], None]] = {
     "restart": _start,
     "restore_config": _restore_config,
@@ -268,7 +281,27 @@ HANDS: dict[str, Callable[[SystemPaths, Action], None]] = {
 }
 
 
+def _run(command: Sequence[str]) -> object:
+    return subprocess.run(command, check=False)
+
+
+def _ask(command: Sequence[str]) -> str:
+    try:
+        return subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True).stdout
+    except OSError:  # no such program: nothing is known
+        return ""
+
+
 FRESH_S = 60.0  # TimeoutStartSec= of rocketbox-escalate.service: what this run is about ended no longer ago
+
+
+def _taken_port(box: SystemPaths) -> str:
+    """Return the port that systemd could not open, "" when it has both."""
+    for unit in SOCKETS:
+        said = box.ask(["systemctl", "show", "--property=Listen,Result", unit])
+        if "Result=resources" in said.splitlines():
+            return said.partition("Listen=")[2].partition(" ")[0].rpartition(":")[2] or unit
+    return ""
 
 
 def _monitored(environ: Mapping[str, str], noted: Sequence[Exit], history: BootHistory) -> list[Exit]:
@@ -297,14 +330,15 @@ def main(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> i
     words = [one for one in arguments if not one.startswith("--")]
     root = Path(arguments[arguments.index("--root") + 1]) if "--root" in arguments else Path("/")
     words = [one for one in words if one != str(root)]
-    box = SystemPaths(root, print if "--dry-run" in arguments else lambda command: subprocess.run(command, check=False))
+    box = SystemPaths(root, print if "--dry-run" in arguments else _run, _ask)
     verb = words[0] if words else ""
     if verb == "record":
         record(box, environ)
     elif verb == "run":
         history = load_history(box)
         exits = load_exits(box)
-        exits += _monitored(environ, exits, history)
+        port = _taken_port(box)
+        exits += [Exit(history.uptime_s, PORT_TAKEN, "", port)] if port else _monitored(environ, exits, history)
         carry_out(box, decide(history, load_slots(box), exits))
     elif verb == "boot":
         keep_boot_id(root)

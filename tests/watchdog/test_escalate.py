@@ -89,6 +89,7 @@ ROWS = [
     ("disk error", history(), BOTH, exited(74), ("restart", None)),
     ("mount failed: never started", history(), BOTH, [Exit(1000, "dependency")], ("restart", None)),
     ("mount failed again", history(DISK_RESTART), BOTH, [Exit(1000, "dependency")], ("reboot", None)),
+    ("a port is another's", history(DISK_RESTART), BOTH, [Exit(1000, "port", "", "9876")], ("safe", None)),
     ("lock held by a dead thread", history(), BOTH, exited(75, count=5), ("reboot", None)),
     ("disk error after the reboot", history(DISK), BOTH, exited(74), ("read_only", None)),
     ("and no log to read", history(DISK, log_readable=False), BOTH, exited(74), ("safe", None)),

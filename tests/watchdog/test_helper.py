@@ -182,6 +182,23 @@ def test_a_start_that_never_began_is_a_storage_fault(tmp_path: Path) -> None:
     assert [(row["kind"], row["cause"]) for row in steps] == [("restart", "storage"), ("reboot", "storage")]
 
 
+def test_a_port_that_another_program_has_ends_in_safe_mode_and_never_in_a_reboot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, program = box_root(tmp_path / "box"), tmp_path / "systemctl"
+    program.write_text(
+        "#!/bin/sh\ncase $3 in *namesrv*) echo 'Listen=[::]:9876 (Stream)'; echo Result=resources ;;\n"
+        "*) echo 'Listen=[::]:10911 (Stream)'; echo Result=success ;; esac\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    verb(root, "run", environ={"MONITOR_SERVICE_RESULT": "success", "MONITOR_EXIT_CODE": "exited"})
+    (step,) = read_lines(root / "var/lib/rocketbox/watchdog/escalations.jsonl")
+    assert (step["kind"], step["text"]) == ("safe", "port 9876 is taken by another program")
+    (reason,) = json.loads((root / "run/rocketbox/health.json").read_text())["reasons"]
+    assert reason["next"] == "stop what `rocketbox doctor` names, then `rocketbox safe leave`"
+
+
 @pytest.mark.parametrize(("later_s", "cause"), [(0, "config"), (40, "config"), (60, "storage")])
 def test_a_client_that_starts_the_product_again_at_once_does_not_hide_why_it_ended(
     tmp_path: Path, later_s: int, cause: str
