@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.systemd.debian import Debian, build_packages, needs_debian
+from tests.systemd.debian import Debian, needs_debian
 from tests.systemd.machine import TOP
 
 needs_tools = pytest.mark.skipif(
@@ -21,13 +21,6 @@ KEYRING = "/etc/apt/keyrings/rocketbox.asc"
 INDEX = "dists/stable/main/binary-amd64/Packages"
 
 
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("deb")
-    build_packages(folder, "amd64")
-    return folder
-
-
 def make_repository(out: Path, packages: Path, key: Path) -> str:
     done = subprocess.run(
         [TOP / "systemd/make-apt.sh", out, packages, key], capture_output=True, text=True, check=False
@@ -37,11 +30,11 @@ def make_repository(out: Path, packages: Path, key: Path) -> str:
 
 
 @pytest.fixture(params=("bookworm", "trixie"))
-def debian(request: pytest.FixtureRequest, packages: Path, tmp_path: Path) -> Iterator[Debian]:
+def debian(request: pytest.FixtureRequest, package: Path, tmp_path: Path) -> Iterator[Debian]:
     """Return a machine that reads the repository by HTTP, as the lines of docs/installing.md set it up."""
     machine = Debian(tmp_path, request.param)
     repository = machine.shared / "apt"
-    assert "new signing key in" in make_repository(repository, packages, tmp_path / "key")
+    assert "new signing key in" in make_repository(repository, package.parent, tmp_path / "key")
     try:
         machine.start()
         machine.done("systemd-run", "--unit=web", "python3", "-m", "http.server", "8000", "-d", "/shared/apt")
@@ -64,7 +57,7 @@ def refused(machine: Debian, *words: str) -> str:
 
 
 def test_apt_installs_from_the_signed_folder_and_refuses_whatever_was_changed_in_it(
-    debian: Debian, packages: Path, tmp_path: Path
+    debian: Debian, package: Path, tmp_path: Path
 ) -> None:
     repository = debian.shared / "apt"
     index, signed = repository / INDEX, repository / "dists/stable/InRelease"
@@ -78,28 +71,27 @@ def test_apt_installs_from_the_signed_folder_and_refuses_whatever_was_changed_in
         path.write_bytes(good[path])
     signed.write_bytes(good[signed].replace(b"Label: Rocketbox", b"Label: Rocketfox"))
     assert "is not signed" in refused(debian, "update")
-    assert make_repository(tmp_path / "other", packages, tmp_path / "other-key")
+    assert make_repository(tmp_path / "other", package.parent, tmp_path / "other-key")
     signed.write_bytes((tmp_path / "other/dists/stable/InRelease").read_bytes())
     assert "is not signed" in refused(debian, "update")
     assert "Unable to locate package" in refused(debian, "install", "rocketbox")
     signed.write_bytes(good[signed])
     debian.apt("update")
-    (package,) = repository.glob("pool/main/*_amd64.deb")
-    whole = package.read_bytes()
-    package.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    (there,) = repository.glob("pool/main/*_amd64.deb")
+    whole = there.read_bytes()
+    there.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert "Hash Sum mismatch" in refused(debian, "install", "rocketbox")
-    package.write_bytes(whole)
+    there.write_bytes(whole)
     debian.apt("install", "rocketbox")
     debian.wait_for("rocketbox.service")
     debian.done("rocketbox", "send", "T", "hello")
 
 
-def test_a_second_run_keeps_key_and_packages_and_adds_the_new_one(packages: Path, tmp_path: Path) -> None:
+def test_a_second_run_keeps_key_and_packages_and_adds_the_new_one(package: Path, tmp_path: Path) -> None:
     out, key = tmp_path / "apt", tmp_path / "key"
-    make_repository(out, packages, key)
+    make_repository(out, package.parent, key)
     before = (out / "rocketbox.asc").read_bytes()
     (tmp_path / "more").mkdir()
-    (package,) = packages.glob("*_amd64.deb")
     shutil.copy(package, tmp_path / "more/rocketbox_0.0.1_amd64.deb")
     assert "new signing key in" not in make_repository(out, tmp_path / "more", key)
     assert (out / "rocketbox.asc").read_bytes() == before

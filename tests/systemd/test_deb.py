@@ -12,23 +12,13 @@ from pathlib import Path
 import pytest
 
 from appliance.configuration.settings_docs import template
-from tests.systemd.debian import Debian, build_packages, debian_root, needs_debian
+from tests.systemd.debian import NEWER, Debian, build_packages, debian_root, needs_debian
 
 pytestmark = [pytest.mark.soak, needs_debian]
 SUITES = ("bookworm", "trixie")
 SETTING = 'name = "press-17"\n'
 CONFIG = "/etc/rocketbox/rocketbox.toml"
-NEWER, NEWEST = "0.9.1", "0.9.2"
-
-
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return build_packages(tmp_path_factory.mktemp("deb"))
-
-
-@pytest.fixture(scope="module")
-def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_packages(tmp_path_factory.mktemp("newer"), "--version", NEWER, "amd64")["amd64"]
+NEWEST = "0.9.2"
 
 
 @pytest.fixture(scope="module")

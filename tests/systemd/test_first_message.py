@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.ports import free_port
-from tests.systemd.debian import Debian, build_packages, build_wheel, debian_root, needs_debian
+from tests.systemd.debian import Debian, build_wheel, debian_root, needs_debian
 
 pytestmark = [pytest.mark.soak, needs_debian, pytest.mark.parametrize("suite", ["bookworm", "trixie"])]
 TRUST = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -45,11 +45,6 @@ cd /
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_wheel(tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_packages(tmp_path_factory.mktemp("deb"), "amd64")["amd64"]
 
 
 @pytest.fixture

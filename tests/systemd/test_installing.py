@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from provisioning.packaging.app_tree import project_version
-from tests.systemd.debian import Debian, build_packages, needs_debian
+from tests.systemd.debian import NEWER, Debian, needs_debian
 from tests.systemd.machine import TOP
 from tests.systemd.pages import read_blocks, script
 
 PAGE = TOP / "docs/installing.md"
-VERSION, NEWER = project_version(TOP), "0.9.1"
+VERSION = project_version(TOP)
 
 
 def test_every_block_of_the_page_says_that_it_runs_on_a_box() -> None:
@@ -21,12 +21,11 @@ def test_every_block_of_the_page_says_that_it_runs_on_a_box() -> None:
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def repository(package: Path, newer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the package of this version, and below `apt` a signed repository with it and a newer one."""
     folder = tmp_path_factory.mktemp("packages")
-    newer = build_packages(tmp_path_factory.mktemp("newer"), "--version", NEWER, "amd64")["amd64"]
-    shutil.copy(build_packages(tmp_path_factory.mktemp("deb"), "amd64")["amd64"], folder)
-    for packages in (folder, newer.parent):
+    shutil.copy(package, folder)
+    for packages in (package.parent, newer.parent):
         words = [TOP / "systemd/make-apt.sh", folder / "apt", packages, folder / "key"]
         subprocess.run(words, check=True, capture_output=True)
     return folder
