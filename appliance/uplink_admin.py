@@ -59,7 +59,7 @@ class _Asked:
 
     async def pause(self, question: AdminRequest) -> object:
         return await self._set_paused(
-            True, "paused: the log is kept until the uplink is resumed or its quota is reached"
+            True, "paused on this box: its log is kept until the uplink is resumed or its quota is reached"
         )
 
     async def resume(self, question: AdminRequest) -> object:
