@@ -10,12 +10,13 @@ import trio
 
 from uplink_spark.centre.admission import RateLimit
 from uplink_spark.centre.hub import Hub
-from uplink_spark.centre.lander import DISK_FULL, Offer, ShardLander
+from uplink_spark.centre.lander import Offer, ShardLander
 from uplink_spark.centre.received import ReceivedPieces
 from uplink_spark.centre.verify import Verified, judge_for, verify_piece
 from uplink_spark.errors import PieceDamaged, ProtocolError, Refused
 from uplink_spark.wire import frames
 from uplink_spark.wire.batch import decode_header
+from uplink_spark.wire.durable import DISK_FULL
 from uplink_spark.wire.frames import FrameType, Hello, Receipt, ReceiptRow, Refusal, Status, Welcome
 from uplink_spark.wire.link import IDLE_PING_S, FrameQueue, FrameReader, LinkClosed, Stream, unexpected
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import time
 from collections import Counter
@@ -19,12 +18,12 @@ from uplink_spark.centre.zone_files.contents import ContentCheck, meet
 from uplink_spark.centre.zone_files.coverage import CommitDraft, Judged, ShardCover
 from uplink_spark.centre.zone_files.landing import Covering, LandedBefore, NewPiece
 from uplink_spark.errors import LandingError, Refused
+from uplink_spark.wire.durable import DISK_FULL
 from uplink_spark.zone.manifest import ManifestEntry
 
 log = logging.getLogger("uplink_spark.gateway")
 COMMIT_BYTES = 8 << 20
 COMMIT_RAW_BYTES = 12 << 20  # well-compressed pieces: a box's window of 32 MiB must not wait for the linger each time
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Writer(Protocol):

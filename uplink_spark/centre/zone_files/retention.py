@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from uplink_spark.centre.fleet import consumers, positions
 from uplink_spark.centre.zone_files.keeping import Keeping
 from uplink_spark.errors import LandingError, ManifestDamaged
+from uplink_spark.wire.durable import DISK_FULL
 from uplink_spark.zone.manifest import (
     DAY_MS,
     ManifestEntry,
@@ -43,6 +44,7 @@ class Removal:
     files: tuple[int, ...]  # first seqs of manifest files
     states: tuple[int, ...]
     rolled: tuple[tuple[int, int], ...]  # first and end seq of rolled-up entries
+    spare: tuple[tuple[int, int], ...]  # the same of packs that go while their manifest stays
     kept: int  # the lowest seq whose pack stays
     held_by: str  # the consumer that is furthest behind, empty if none pins anything
     silent: tuple[str, ...]  # consumers not heard of for 30 days: they pin nothing
@@ -78,13 +80,15 @@ def plan_removal(files: Keeping, shard: int, keep_days: int, now_ms: int) -> Rem
     states = sorted(seq for seq in map(state_seq_of, names) if seq is not None)
     free, kept = _free_below(files, shard, firsts, lambda entry: entry.seq < floor and entry.landed_ms < oldest_ms)
     kept = max(kept, kept_of(files.read(kept_path(shard), 0)))
+    rolled = [pair for pair in map(range_of, files.names(rolled_folder(shard))) if pair]
     base = max((seq for seq in states if firsts and seq <= min(free, firsts[-1])), default=0)  # where a start begins
     return Removal(
         shard,
         tuple(_packs_below(files, shard, kept, oldest_ms)),
         tuple(first for first in firsts if first < base),
         tuple(seq for seq in states if seq < base),
-        tuple(pair for pair in map(range_of, files.names(rolled_folder(shard))) if pair and pair[1] <= base),
+        tuple(pair for pair in rolled if pair[1] <= base),
+        tuple(pair for pair in rolled if base < pair[1] <= kept),
         kept,
         holder,
         silent,
@@ -131,8 +135,15 @@ def _packs_below(files: Keeping, shard: int, kept: int, oldest_ms: int) -> Itera
 
 def remove(files: Keeping, removal: Removal) -> None:
     """Carry a removal out: the mark, packs, then manifest files and states, oldest first. Raises OSError."""
-    body = {"v": 1, "shard": removal.shard, "seq": removal.kept}
-    files.replace(kept_path(removal.shard), json.dumps(body).encode())
+    mark = json.dumps({"v": 1, "shard": removal.shard, "seq": removal.kept}).encode()
+    try:
+        files.replace(kept_path(removal.shard), mark)
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        for first, end in removal.rolled + removal.spare:  # they are derived: readers take the manifest instead
+            files.delete(rolled_path(removal.shard, first, end))
+        files.replace(kept_path(removal.shard), mark)
     for pack in removal.packs:
         files.delete(pack)
     for first, end in removal.rolled:

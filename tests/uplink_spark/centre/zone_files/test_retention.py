@@ -1,5 +1,6 @@
 """Retention at the centre: what goes, what is pinned, and what readers are told."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from uplink_spark.centre.fleet import check
 from uplink_spark.centre.zone_files import retention
-from uplink_spark.centre.zone_files.keeping import open_keeping
+from uplink_spark.centre.zone_files.keeping import DiskKeeping, open_keeping
 from uplink_spark.errors import LandingError
 from uplink_spark.spark.source_options import parse_options
 from uplink_spark.spark.source_tasks import MessageRows
@@ -15,6 +16,7 @@ from uplink_spark.spark_source import BatchReader, StreamReader
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 from uplink_spark.zone.manifest import DAY_MS
 from uplink_spark.zone.reader import ZoneReader
+from uplink_spark.zone.rollup import rolled_path
 
 T0 = 1_700_000_000_000
 
@@ -132,3 +134,33 @@ def test_what_a_failed_commit_left_goes_with_its_day_once_nobody_may_want_its_se
     clean(landing.root, 0, today=5)
     assert [orphan.exists() for orphan in orphans] == [False, False, True]  # 9 may be a commit that is under way
     assert list(landing.root.glob("pack/*/*/*.pack")) == [orphans[2]]
+
+
+class FullDisk(DiskKeeping):
+    """No room for a new file before another one has gone."""
+
+    full = True
+
+    def replace(self, path: str, data: bytes) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().replace(path, data)
+
+    def delete(self, path: str) -> None:
+        super().delete(path)
+        self.full = False
+
+
+def test_on_a_full_disk_rolled_up_entries_of_packs_that_go_make_room_for_the_mark(landing: MadeLanding) -> None:
+    land(landing, 4)
+    stays, goes = landing.root / rolled_path(0, 2, 3), landing.root / rolled_path(0, 0, 2)
+    goes.parent.mkdir()
+    for path in (stays, goes):
+        path.write_bytes(b"derived")
+    retention.clean(FullDisk(str(landing.root)), [0], 2, lambda: T0 + 4 * DAY_MS)
+    assert (stays.exists(), goes.exists()) == (True, False)
+    assert read(landing.root) == [b"2", b"3"]
+    stays.unlink()
+    with pytest.raises(OSError, match="No space left"):  # nothing is left to make room
+        retention.clean(FullDisk(str(landing.root)), [0], 0, lambda: T0 + 5 * DAY_MS)
+    assert read(landing.root) == [b"2", b"3"]
