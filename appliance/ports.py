@@ -1,5 +1,6 @@
 """The ports of a box: opened before anything else, or taken from systemd."""
 
+import ipaddress
 import os
 from collections.abc import MutableMapping, Sequence
 
@@ -7,6 +8,7 @@ import trio
 
 from appliance import sockets
 from appliance.configuration.settings import MASTER_ROLE, MEMBER_ROLE, Config
+from appliance.interfaces import LOOPBACK
 from storage_driver.named_tuple import NamedTuple
 
 VIP_BELOW, HA_ABOVE = 2, 1  # the broker's port: Apache's rule
@@ -23,6 +25,14 @@ class Ports(NamedTuple):
     namesrv_port: int = 0
     broker_port: int = 0
     replication_port: int = 0  # 0: not open
+
+    def near(self, own: str) -> str:
+        """Return where this machine reaches them: over the loopback, but where they are bound to `own` alone.
+
+        systemd binds its own to every address, whatever listen.host says: one that goes takes no proof of work along.
+        """
+        bound = ipaddress.ip_address(self.broker[0].socket.getsockname()[0])
+        return LOOPBACK if bound.is_unspecified else own
 
     def again(self) -> "Ports":
         """Return the same ports, that of gRPC as a listener that is closed on its own: connections wait meanwhile."""

@@ -23,7 +23,7 @@ from appliance.errors import ConfigError, ConfigProblem
 from appliance.health.condition_watch import ConditionSources
 from appliance.health.group_watch import GroupLimits
 from appliance.health.telling import begin_telling
-from appliance.interfaces import LOCAL, LOOPBACK, own_address, read_interfaces, remembered
+from appliance.interfaces import own_address, read_interfaces, remembered
 from appliance.namesrv.address import AnsweredAddress
 from appliance.namesrv.composition import kv_file, namesrv_state
 from appliance.namesrv.handlers import NamesrvState, expire_brokers, namesrv_handlers
@@ -200,8 +200,7 @@ async def _let_in(nursery: trio.Nursery, context: ServeContext, parts: _Parts, s
     await standing.take_actions(nursery, context.runtime, {**actions, **guard.actions(), **muting})
     store.retain = lambda base, end: end <= min(broker.keep_from(), standing.floor()) and shipped(base, end)
     standing.composed(tables, lambda base, end: end <= broker.keep_from() and shipped(base, end))
-    host = context.own if config.listen.host not in LOCAL else LOOPBACK
-    probe = Probe(host, ports.broker_port, ports.namesrv_port, guard.local_credentials)
+    probe = Probe(ports.near(context.own), ports.broker_port, ports.namesrv_port, guard.local_credentials)
     watch = _watch(context.supervision, store, probe, governor, told) if context.supervision else None
     board = await nursery.start(watch) if watch else None
     if board is not None and ports.grpc:

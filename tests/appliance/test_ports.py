@@ -26,6 +26,15 @@ async def test_the_grpc_listener_that_was_opened_again_closes_alone_and_who_came
         await listener.aclose()
 
 
+async def test_ports_on_every_address_are_reached_over_the_loopback_whatever_address_clients_are_told() -> None:
+    for host, near in (("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("127.0.0.5", "192.0.2.7")):
+        config = load_config(f"{FREE.format(port=0)}host = '{host}'\n", source="test", facts=FACTS)
+        ports = await open_ports(config, {})
+        assert ports.near("192.0.2.7") == near
+        for listener in (*ports.broker, *ports.namesrv):
+            await listener.aclose()
+
+
 async def test_members_of_a_group_and_masters_have_a_port_for_copies() -> None:
     port = apache_port()
     text = FREE.format(port=port) + '[replication]\nrole = "master"\n'

@@ -39,13 +39,13 @@ async def read_only_box(data: Path, folder: Path) -> AsyncIterator[Box]:
 
 
 @asynccontextmanager
-async def supervised_box(data: Path, folder: Path) -> AsyncIterator[Box]:
-    """Run a box that systemd watches."""
-    toml = "[listen]\nbroker_port = 0\nnamesrv_port = 0\n[store]\nsegment_mib = 16\n"
-    config = load_config(toml, source="test", facts=FACTS)
+async def supervised_box(data: Path, folder: Path, host: str = "127.0.0.1", told: str = "") -> AsyncIterator[Box]:
+    """Run a box that systemd watches, with the ports of `host`; its configuration has `told`, where it is given."""
+    toml = "[listen]\nbroker_port = 0\nnamesrv_port = 0\nhost = '{}'\n[store]\nsegment_mib = 16\n"
+    config = load_config(toml.format(told or host), source="test", facts=FACTS)
     environ = {"RUNTIME_DIRECTORY": str(folder / "run"), "NOTIFY_SOCKET": "@nobody"}
     supervision = Supervision.begin(config, data, None, environ, mark=folder / "mark")
-    ports: Ports = await open_ports(config, {})
+    ports: Ports = await open_ports(load_config(toml.format(host), source="test", facts=FACTS), {})
     async with trio.open_nursery() as nursery:
         up = trio.Event()
 
@@ -120,3 +120,10 @@ async def test_once_the_disk_works_again_the_box_takes_messages_as_before(tmp_pa
         assert (await channel.ask(send("Kept", b"1"), timeout_s=5)).code == ResponseCode.SUCCESS
         found = messages_of(await channel.ask(pull("Kept"), timeout_s=5))
         assert [message.body for message in found] == [b"0", b"1"]
+
+
+async def test_a_box_whose_address_is_gone_works_on_at_the_ports_that_systemd_holds(tmp_path: Path) -> None:
+    with trio.fail_after(60):
+        there = supervised_box(tmp_path / "data", tmp_path, "0.0.0.0", told="192.0.2.7")
+        async with there as box, connected(box) as channel:
+            assert (await channel.ask(send("T"), timeout_s=5)).code == ResponseCode.SUCCESS
