@@ -136,9 +136,10 @@ run: .venv/java/.ready compiled
 # Two workers for a core: many tests wait, for other processes and for the disk. What shares a JVM, a Spark or a
 # container stays on one of them (tests/conftest.py).
 LANES := -n $(shell n=$$(( 2 * $$(nproc) )); echo $$(( n < 4 ? n : 4 ))) --dist loadgroup --no-loadscope-reorder
+HOT_LANES := -n 2 --dist loadgroup --no-loadscope-reorder
 
 # All of them as pure Python; behind them, in what they leave of the cores, those of the hot path and of durability with
-# the compiled modules.
+# the compiled modules. Two workers are enough to end before the others; each takes five seconds to find its tests.
 HOT := tests/storage_driver tests/netstack/wire tests/netstack/serving tests/appliance/broker tests/power_cut \
 	tests/appliance/group/copies tests/appliance/group/test_real_pair.py tests/uplink_spark/wire/test_cbor.py \
 	$(wildcard tests/appliance/group/links/test_*frames.py) \
@@ -160,7 +161,7 @@ test: .venv/java/.ready compiled
 	step 'mypy --strict' .venv/bin/mypy $(TYPED) ; \
 	wait $$collected; step 'compiled modules' wait $$library; \
 	if [ -n "$(strip $(ARGS))" ]; then :; elif compgen -G 'appliance/native/*.so' >/dev/null; then \
-	  ROCKETBOX_PURE=0 setsid nice -n 5 $(PY) -m pytest -q $(LANES) $(HOT) >.build/tmp/compiled.log 2>&1 & hot=$$!; \
+	  ROCKETBOX_PURE=0 setsid nice -n 5 $(PY) -m pytest -q $(HOT_LANES) $(HOT) >.build/tmp/compiled.log 2>&1 & hot=$$!; \
 	else echo '== pytest, compiled: left out, nothing is compiled here'; fi; \
 	pytest_compiled() { wait $$hot; local end=$$?; cat .build/tmp/compiled.log; return $$end; }; \
 	step 'pytest, pure Python' env ROCKETBOX_PURE=1 $(PY) -m pytest -rs --durations=25 $(LANES) $(ARGS) ; \

@@ -29,6 +29,7 @@ LANES = (
     "test_go_and_node",
     "test_cluster",
     "test_store_files",
+    "client",
 )
 # A stall of a shared machine may hit any test: each gets a second try, and the summary names what needed it.
 # Never what proves that nothing is lost: there one failure is a finding.
@@ -105,17 +106,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def _lane(item: pytest.Item) -> str:
-    """Return what of a worker's a test shares with others: a machine, a JVM, a Spark; else its file alone."""
+    """Return what of a worker's a test shares with others: a machine, a JVM, a Spark, trees; else its file alone."""
     fixtures = set(getattr(item, "fixturenames", ()))
     version = getattr(item, "callspec", None) and item.callspec.params.get("jvm")  # type: ignore[attr-defined]
-    folder = item.path.relative_to(item.config.rootpath).parts[1]
+    folder, *below = item.path.relative_to(item.config.rootpath).parts[1:]
     if fixtures & {"go", "node"}:
         return "test_go_and_node"  # built once
     if version or (folder == "interop" and "jvm4" in fixtures):
         return f"java {version or '4.9.7'}"
     if "spark" in fixtures or folder == "systemd":
         return "spark" if "spark" in fixtures else folder
-    return item.path.stem
+    if folder == "netstack" and below[0] == "client" and fixtures & {"own_cluster", "namesrv", "jvm4"}:
+        return "client"
+    return item.path.stem if below else "form"
 
 
 @pytest.hookimpl(tryfirst=True)

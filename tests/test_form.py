@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.parsed import parsed
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark")
 MOST = 10
@@ -93,7 +95,7 @@ def form_faults(sources: dict[str, str]) -> dict[str, tuple[str, list[str]]]:
     """Return class -> its module and the attributes it owns, for classes that own too many."""
     found = {}
     for path, source in sources.items():
-        for node in ast.walk(ast.parse(source)):
+        for node in ast.walk(parsed(source)):
             if isinstance(node, ast.ClassDef) and len(attributes := owned(node)) > MOST:
                 found[node.name] = (path, sorted(attributes))
     return found

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.parsed import parsed
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark", "appliance")
 
@@ -212,7 +214,7 @@ def read_modules(root: Path) -> dict[str, Module]:
             parts = path.relative_to(root).with_suffix("").parts
             is_package = parts[-1] == "__init__"
             name = ".".join(parts[:-1] if is_package else parts)
-            tree = ast.parse(path.read_text())
+            tree = parsed(path.read_text())
             modules[name] = Module(name, path.relative_to(root), tree, tuple(_imports(tree, name, is_package)))
     return modules
 

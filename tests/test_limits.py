@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.parsed import parsed
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark")
 LINES, PARAMETERS, NESTING = 40, 5, 3
@@ -51,9 +53,7 @@ BROAD: dict[str, str] = {
 def functions() -> tuple[tuple[str, _Function], ...]:
     """Return every function with its file and its name within it."""
     paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    return tuple(
-        found for path in paths for found in _within(ast.parse(path.read_text()), f"{path.relative_to(ROOT)} ")
-    )
+    return tuple(found for path in paths for found in _within(parsed(path.read_text()), f"{path.relative_to(ROOT)} "))
 
 
 def _within(node: ast.AST, prefix: str) -> Iterator[tuple[str, _Function]]:
@@ -111,7 +111,7 @@ def test_a_function_takes_at_most_five_by_position_but_the_constructor_of_a_valu
 def test_the_constructor_of_a_value_has_one_parameter_for_each_field() -> None:
     for name in VALUES:
         path, inner = name.split(" ")
-        tree = ast.parse((ROOT / path).read_text())
+        tree = parsed((ROOT / path).read_text())
         cls = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == inner.split(".")[0])
         slots = next(
             n.value for n in cls.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "__slots__"

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.parsed import parsed
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("appliance", "storage_driver", "netstack", "watchdog", "provisioning", "uplink_spark")
 OURS = "rocketbox"
@@ -48,7 +50,7 @@ def foreign_owners(owners: Mapping[str, Iterable[str]]) -> list[str]:
 def name_faults(path: str, source: str) -> list[str]:
     """Return classes called by an empty word and wire spelling outside the modules that own it."""
     faults = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.ClassDef):
             words = set(re.findall(r"[A-Z][a-z0-9]*", node.name)) & NOT_USED
             faults += [f"{path}:{node.lineno} class {node.name}: {word} says nothing" for word in words]
@@ -152,5 +154,5 @@ def test_every_package_says_that_it_is_typed_and_has_its_errors() -> None:
 
 
 @pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="there is one worker alone")
-def test_a_file_stays_on_one_worker(request: pytest.FixtureRequest) -> None:
-    assert request.node.nodeid.endswith("@test_names"), "pytest and pytest-xdist do not fit: groups are ignored"
+def test_the_tests_of_the_form_stay_on_one_worker(request: pytest.FixtureRequest) -> None:
+    assert request.node.nodeid.endswith("@form"), "pytest and pytest-xdist do not fit: groups are ignored"

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.parsed import parsed
+
 ROOT = Path(__file__).parent.parent
 PAGES = (
     ROOT / "README.md",
@@ -138,7 +140,7 @@ CLUMSY = {  # in texts of errors, help and log lines: what to write
 @cache
 def texts(path: Path) -> list[tuple[int, str]]:
     """Return line and text of every string of a file except docstrings."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path.read_text())
     documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     strings = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in documents)
     return [(node.lineno, node.value) for node in strings if isinstance(node.value, str)]

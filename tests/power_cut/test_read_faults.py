@@ -133,13 +133,16 @@ def play(fail_at: int, *, for_good: bool = False) -> tuple[BadSectors, Reader]:
 
 
 @pytest.mark.slow
-def test_a_read_that_fails_anywhere_costs_no_message_and_gives_no_false_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("every", [301, pytest.param(151, marks=pytest.mark.soak)])
+def test_a_read_that_fails_anywhere_costs_no_message_and_gives_no_false_answer(
+    every: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(unreadable, "PAUSE_S", 0.0)
     disk, reader = play(-1)
     assert (reader.wrong, reader.errors) == ([], [])
     reads, wrong, failed = disk.reads, [], 0
     assert check(disk.restarted(), reader.trace, 1 << 59) == []
-    for number in range(0, reads, 151):
+    for number in range(0, reads, every):
         disk, reader = play(number, for_good=number % 2 == 1)
         failed += bool(reader.errors)
         found = reader.wrong + check(disk.restarted(), reader.trace, 1 << 59)
