@@ -131,6 +131,8 @@ class SimBox:
 
     async def _connection(self, until: float) -> None:
         async with self._seen.dialing:
+            if trio.current_time() >= until:  # its turn came too late
+                return
             tcp, link, reader = await self._dial()
         async with tcp:
             self._seen.answers["welcome"] += 1
