@@ -22,11 +22,13 @@ from appliance.support.bundle import NowhereToWrite, make_bundle, write_bundle
 from appliance.support.sources import BoxFolders
 from provisioning.box import Box, DeviceActions, Progress
 from provisioning.errors import ProvisioningError
+from watchdog.notes import read_json
 
 HELPER = ("/usr/bin/python3", "-I", "/usr/lib/rocketbox/escalate.py")
 UNITS = ("rocketbox-slot.service", "rocketbox.service", "rocketbox-selftest.service", "rocketbox-commit.service")
 RESTART_S = 10  # what it takes on a board, for whoever watches
 RUNTIME, CONFIG = Path("/run/rocketbox"), Path("/etc/rocketbox/rocketbox.toml")
+KEPT = Path("/var/lib/rocketbox/watchdog/selftest.json")
 SERIAL_BYTES = 2 << 20  # three minutes at 115200 baud
 
 
@@ -83,7 +85,7 @@ def activate(progress: Progress) -> None:
     """
     run("networkctl", "reload")
     run("systemctl", "daemon-reload")
-    began_s = time.monotonic()
+    began_s, now_s = time.monotonic(), time.time()
     with subprocess.Popen(
         ["systemctl", "restart", *UNITS], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as jobs:
@@ -91,8 +93,15 @@ def activate(progress: Progress) -> None:
             time.sleep(0.5)
             progress("restart", min(int(time.monotonic() - began_s), RESTART_S), RESTART_S)
     if run("systemctl", "is-active", "rocketbox-commit.service").strip() != "active":
-        failed = selftest().get("failed", "no result")
-        raise ProvisioningError("E501", f"self-test failed: {failed}; run `rocketbox doctor`")
+        raise ProvisioningError("E501", f"self-test failed: {why_failed(now_s)}; run `rocketbox doctor`")
+
+
+def why_failed(since_s: float, kept: Path = KEPT) -> str:
+    """Return what the self-test said that ended since then; another one is run, two minutes, only where none did."""
+    found = read_json(kept) or {}
+    if found.get("wall_s", 0) < int(since_s):
+        found = dict(selftest())
+    return str(found.get("failed", "no result"))
 
 
 def selftest() -> Mapping[str, Any]:

@@ -1,6 +1,9 @@
 from pathlib import Path
 
-from appliance.device.device_actions import check_config, real_hands, run
+import pytest
+
+from appliance.device import device_actions
+from appliance.device.device_actions import check_config, real_hands, run, why_failed
 from provisioning.testing import folder_box
 
 
@@ -31,6 +34,16 @@ def test_a_box_that_is_a_folder_never_touches_this_machine(tmp_path: Path) -> No
     assert hands.reboot("x") is None
     assert hands.set_time(0) is None
     assert hands.selftest()["ok"]
+
+
+def test_why_a_self_test_failed_is_read_from_the_one_that_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = tmp_path / "selftest.json"
+    monkeypatch.setattr(device_actions, "selftest", lambda: {"ok": False, "failed": "asked again"})
+    assert why_failed(1000.5, kept) == "asked again"
+    kept.write_text('{"wall_s": 999, "ok": false, "failed": "an earlier one"}\n')
+    assert why_failed(1000.5, kept) == "asked again"
+    kept.write_text('{"wall_s": 1000, "ok": false, "failed": "route: no answer"}\n')
+    assert why_failed(1000.5, kept) == "route: no answer"
 
 
 def test_a_program_that_is_missing_prints_nothing() -> None:
