@@ -9,9 +9,11 @@ from tests.interop.jvm import Jvm
 pytestmark = pytest.mark.slow
 
 
-def how_many(jvm: Jvm) -> int:
-    """Return a thousand for the older client, fewer for the newer: a call into Java has its price."""
-    return 1000 if jvm.version.startswith("4.") else 200
+@pytest.fixture
+def how_many(request: pytest.FixtureRequest, jvm: Jvm) -> int:
+    """Each length of a body once, fewer with the newer client: a call into Java has its price. --soak: a thousand."""
+    few = 300 if jvm.version.startswith("4.") else 200
+    return 1000 if request.config.getoption("--soak") else few
 
 
 def body(number: int) -> bytes:
@@ -45,10 +47,10 @@ def check_all(collected: Collected, sent: int) -> None:
 
 
 @pytest.mark.feature("sync send; push consumer; keys, tags, unicode properties, bodies")
-def test_sync_sends_reach_a_push_consumer_intact(jvm: Jvm, cluster: Box | Foreign) -> None:
+def test_sync_sends_reach_a_push_consumer_intact(jvm: Jvm, cluster: Box | Foreign, how_many: int) -> None:
     topic = unique("sync")
     with producer(jvm, cluster.namesrv) as client:
-        results = [client.send(message(jvm, topic, number)) for number in range(how_many(jvm))]
+        results = [client.send(message(jvm, topic, number)) for number in range(how_many)]
         assert {result.getSendStatus().toString() for result in results} == {"SEND_OK"}
         places = [(r.getMessageQueue().getQueueId(), r.getQueueOffset()) for r in results]
         assert len(set(places)) == len(results)
@@ -60,8 +62,10 @@ def test_sync_sends_reach_a_push_consumer_intact(jvm: Jvm, cluster: Box | Foreig
 
 
 @pytest.mark.feature("async send")
-def test_async_sends_are_all_confirmed_and_reach_a_push_consumer(jvm: Jvm, cluster: Box | Foreign) -> None:
-    topic, sent = unique("async"), how_many(jvm)
+def test_async_sends_are_all_confirmed_and_reach_a_push_consumer(
+    jvm: Jvm, cluster: Box | Foreign, how_many: int
+) -> None:
+    topic, sent = unique("async"), how_many
     answers = Answers()
     heard = jvm.callback("client.producer.SendCallback", onSuccess=answers.good, onException=answers.bad)
     with producer(jvm, cluster.namesrv) as client:

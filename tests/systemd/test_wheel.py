@@ -44,7 +44,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pip_install(home: Path, wheel: Path) -> None:
     words = [sys.executable, "-m", "pip", "-q", "--python", str(home / "bin/python"), "install"]
-    subprocess.run([*words, "--no-deps", "--no-index", "--ignore-installed", str(wheel)], check=True)
+    subprocess.run([*words, "--no-deps", "--no-index", "--no-compile", "--ignore-installed", str(wheel)], check=True)
 
 
 @pytest.fixture(scope="module")
