@@ -1,6 +1,7 @@
 """`rocketbox serve` and `rocketbox config` as processes and as functions: what they print and how they exit."""
 
 import argparse
+import errno
 import os
 import re
 import signal
@@ -336,6 +337,17 @@ def test_config_set_tells_how_it_is_written_and_where(
 ) -> None:
     assert main(["config", "set", *words, "--config", str(tmp_path / "none/box.toml")]) == 78
     assert told.replace("FOLDER", str(tmp_path / "none")) in capsys.readouterr().err
+
+
+def test_config_set_without_permission_names_who_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(path: Path, target: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "replace", refused)
+    assert main(["config", "set", "listen.vip=true", "--config", str(tmp_path / "box.toml")]) == 78
+    assert "cannot be written: Permission denied; run this as root" in capsys.readouterr().err
 
 
 def test_config_set_changes_one_value_and_keeps_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

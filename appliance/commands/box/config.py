@@ -182,4 +182,6 @@ def replace_file(file: Path, text: str) -> None:
         os.fsync(folder)
         os.close(folder)
     except OSError as exc:
-        raise ConfigError(str(file), [ConfigProblem("", None, f"cannot be written: {exc}", None)]) from exc
+        step = "; run this as root" if isinstance(exc, PermissionError) else ""
+        text = f"cannot be written: {exc.strerror}{step}"
+        raise ConfigError(str(file), [ConfigProblem("", None, text, None)]) from exc
