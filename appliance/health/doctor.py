@@ -257,7 +257,8 @@ def _network(facts: Facts) -> Iterator[Finding]:
     for port in facts.get("ports", ()):
         where = f"{port['address']}:{port['port']}"
         if port.get("taken_by"):
-            step = f"stop it, or choose another `{port.get('key', 'listen.broker_port')}`"
+            key = port.get("key", "listen.broker_port")
+            step = f"stop it; or another `{key}`, where systemd opens it also `ListenStream=` of its socket unit"
             yield Finding("D302", "error", where, f"the port is taken by {port['taken_by']}", step)
         elif not port.get("reachable", True) and not _is_down(facts):
             step = "`rocketbox config show --origin`: listen.host and advertise.rules; `nft list ruleset`"
