@@ -6,9 +6,10 @@ from typing import cast
 
 from storage_driver.config import StoreConfig
 from storage_driver.errors import Full, MessageIllegal, TablesFailed
+from storage_driver.files.disk import SPACE_ERRORS
 from storage_driver.flusher import Flusher
 from storage_driver.log.clock import STEP_MS
-from storage_driver.log.commit_log import SPACE_ERRORS, CommitLog
+from storage_driver.log.commit_log import CommitLog
 from storage_driver.queues.consume_queue import ConsumeQueue
 from storage_driver.queues.dispatch import is_queued
 from storage_driver.queues.pending import PendingAppend, PendingRecord, PendingRun

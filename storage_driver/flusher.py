@@ -12,10 +12,10 @@ import trio
 
 from storage_driver.config import StoreConfig
 from storage_driver.files.checkpoint import CheckpointValues
-from storage_driver.files.disk import Disk, SyncFailed
+from storage_driver.files.disk import SPACE_ERRORS, Disk, SyncFailed
 from storage_driver.index.index_file import Index
 from storage_driver.index.index_writer import IndexWriter
-from storage_driver.log.commit_log import SPACE_ERRORS, CommitLog
+from storage_driver.log.commit_log import CommitLog
 from storage_driver.log.segment import Segment
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue, QueueFiles

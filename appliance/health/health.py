@@ -14,6 +14,7 @@ import trio
 from appliance.health.condition_rules import of_watchdog
 from appliance.health.conditions import Condition, ordered, worst
 from appliance.health.health_file import WRITE_S
+from storage_driver.files.disk import SPACE_ERRORS
 from storage_driver.named_tuple import NamedTuple
 from watchdog.feed import FeedStatistics
 from watchdog.history import BootNote
@@ -23,7 +24,7 @@ LOG = logging.getLogger("appliance")
 LONGEST_LINE = 120
 CARRIED_S = 30.0  # what lasted before is seen by then: two looks, and the ten seconds that no_quorum takes
 _STEPS = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free_space_there"),
+    **dict.fromkeys(SPACE_ERRORS, "free_space_there"),
     **dict.fromkeys((errno.EACCES, errno.EPERM), "let_the_box_write_there"),
     errno.EROFS: "mount_it_writable",
     **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR), "remove_what_is_in_its_place"),

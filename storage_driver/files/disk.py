@@ -20,6 +20,7 @@ MEDIUM_BYTES = 4096  # that are read without the page cache; no disk has larger 
 NO_WAY = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # nothing is there, or what leads there leads nowhere
 NOWHERE = "a dangling symbolic link"
 LOST = "nothing that the disk gives back"  # only its folder has the name: an inode is damaged, or in a bad sector
+SPACE_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 NOT_GIVEN = (errno.EIO, errno.EUCLEAN, errno.EBADMSG)  # what ext4, XFS and btrfs say of such a name
 
 

@@ -5,16 +5,15 @@ dispatched, pulled and shipped: it is on as many disks as the owner wants. `comm
 itself commits what it has synced. Appends never block; what arrives during a sync shares the next one.
 """
 
-import errno
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
 
 import trio
 from outcome import Outcome  # trio's own
 
 from storage_driver.errors import LogFailed
+from storage_driver.files.disk import SPACE_ERRORS
 from storage_driver.log.commitment import Commitment
 from storage_driver.log.cut_history import CutDone
 from storage_driver.log.marks import Mark, Wake, reached
@@ -28,7 +27,6 @@ from storage_driver.queues.pending import PendingAppend
 
 Writing = Callable[[Sequence[Write], int], None]
 """(writes, the log offset behind them): a batch begins to be written."""
-SPACE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class SyncCounters:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from storage_driver.config import StoreConfig
 from storage_driver.errors import StateDamaged, StoreRefused, StoreUnwritable
 from storage_driver.files.checkpoint import CheckpointValues, CommittedFile, FirstFile, PositionFile
-from storage_driver.files.disk import Disk, FileLock
+from storage_driver.files.disk import SPACE_ERRORS, Disk, FileLock
 from storage_driver.files.free_space import release_space
 from storage_driver.files.layout_repair import FOLDERS, LOCK, free_lock, repair_layout
 from storage_driver.files.lost_names import CHECK, around_lost, free_tables_lost
@@ -20,7 +20,6 @@ from storage_driver.files.memory_layer import MemoryLayer
 from storage_driver.files.state_file import StateFile, damaged_tables
 from storage_driver.files.unreadable import ZeroingDisk
 from storage_driver.index.index_file import Index
-from storage_driver.log.commit_log import SPACE_ERRORS
 from storage_driver.log.copied_segment import COPY
 from storage_driver.log.cut_history import CutDone
 from storage_driver.log.lineage import Lineage

@@ -231,7 +231,7 @@ class UplinkSession:
                 raise LinkClosed("the gateway asked to connect again")
             elif kind == FrameType.PING:
                 self._link.outbox.put(frames.encode_ping(FrameType.PONG, frames.decode_ping(body)))
-            elif kind != FrameType.PONG and kind < 0x40:
+            elif kind != FrameType.PONG and kind < frames.LATER:
                 raise unexpected(kind)
             self._state.wakes.changed.set()
 

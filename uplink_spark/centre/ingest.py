@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import trio
 
+from storage_driver.files.disk import SPACE_ERRORS
 from uplink_spark.centre.admission import RateLimit
 from uplink_spark.centre.hub import Hub
 from uplink_spark.centre.lander import Offer, ShardLander
@@ -16,7 +17,6 @@ from uplink_spark.centre.verify import Verified, judge_for, verify_piece
 from uplink_spark.errors import PieceDamaged, ProtocolError, Refused
 from uplink_spark.wire import frames
 from uplink_spark.wire.batch import decode_header
-from uplink_spark.wire.durable import DISK_FULL
 from uplink_spark.wire.frames import FrameType, Hello, Receipt, ReceiptRow, Refusal, Status, Welcome
 from uplink_spark.wire.link import IDLE_PING_S, FrameQueue, FrameReader, LinkClosed, Stream, unexpected
 
@@ -76,7 +76,7 @@ class BoxSession:
             await self._turn_away(reason)
             raise
         except OSError as error:  # the landing zone, not the network
-            code = "full" if error.errno in DISK_FULL else "internal"
+            code = "full" if error.errno in SPACE_ERRORS else "internal"
             self._hub.counts.refused[code] += 1
             broken = Refused(code, f"the landing zone cannot be used: {error}", self._hub.retry_ms())
             await self._turn_away(broken)

@@ -12,13 +12,13 @@ from typing import Protocol
 
 import trio
 
+from storage_driver.files.disk import SPACE_ERRORS
 from uplink_spark.centre.histogram import Histogram
 from uplink_spark.centre.verify import Verified
 from uplink_spark.centre.zone_files.contents import ContentCheck, meet
 from uplink_spark.centre.zone_files.coverage import CommitDraft, Judged, ShardCover
 from uplink_spark.centre.zone_files.landing import Covering, LandedBefore, NewPiece
 from uplink_spark.errors import LandingError, Refused
-from uplink_spark.wire.durable import DISK_FULL
 from uplink_spark.zone.manifest import ManifestEntry
 
 log = logging.getLogger("uplink_spark.gateway")
@@ -189,7 +189,7 @@ class ShardLander:
 
     def _fail(self, offers: Sequence[Offer], error: OSError) -> None:
         self.counts.failures += 1
-        code = "full" if error.errno in DISK_FULL else "internal"
+        code = "full" if error.errno in SPACE_ERRORS else "internal"
         log.error("landing failed shard=%04x pieces=%d error=%s; no receipt is sent", self.shard, len(offers), error)
         for offer in offers:
             offer.sender.dropped(offer.number, offer.piece)

@@ -9,7 +9,6 @@ from pathlib import Path
 from storage_driver.files.disk import RealDisk
 
 MOST_BYTES = 64 << 20
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def sync_folder(path: Path) -> None:

@@ -26,8 +26,8 @@ from appliance.ports import Ports, open_ports
 from appliance.serve import Ready, serve
 from appliance.supervision import FAREWELL_S, TIRED_EXIT, RestartLoop, Supervision
 from storage_driver.errors import LogFailed, StateDamaged, StoreRefused
+from storage_driver.files.disk import SPACE_ERRORS
 from storage_driver.files.free_space import make_room
-from storage_driver.log.commit_log import SPACE_ERRORS
 from uplink_spark.bounds import PORT
 from watchdog.errors import SettingIllegal
 
@@ -105,7 +105,7 @@ def disk_trouble(cause: OSError, data: Path) -> str:
         step = "its file system takes no writes: see dmesg, check it (fsck), mount it for writing"
     elif cause.errno in (errno.EACCES, errno.EPERM):
         step = f"it must be writable for user {os.geteuid()} (ls -l, lsattr)"
-    elif cause.errno in (errno.ENOSPC, errno.EDQUOT):
+    elif cause.errno in SPACE_ERRORS:
         step = "free space and files there (df, df -i)"
     else:
         step = "check what is at this path"

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from storage_driver.files.disk import SPACE_ERRORS
 from uplink_spark.centre.fleet import consumers, positions
 from uplink_spark.centre.zone_files.keeping import Keeping
 from uplink_spark.errors import LandingError, ManifestDamaged
-from uplink_spark.wire.durable import DISK_FULL
 from uplink_spark.zone.manifest import (
     DAY_MS,
     ManifestEntry,
@@ -139,7 +139,7 @@ def remove(files: Keeping, removal: Removal) -> None:
     try:
         files.replace(kept_path(removal.shard), mark)
     except OSError as error:
-        if error.errno not in DISK_FULL:
+        if error.errno not in SPACE_ERRORS:
             raise
         for first, end in removal.rolled + removal.spare:  # they are derived: readers take the manifest instead
             files.delete(rolled_path(removal.shard, first, end))
