@@ -2,6 +2,7 @@
 
 Moto is what is there after `make setup`. S3_GATEWAY=/path/to/versitygw runs the same tests against a real server.
 AZURITE=/path/to/azurite-blob (`npm install azurite`) runs those of Azure, which nothing stands for otherwise.
+Google's store is gcs_server.py: no emulator in the registries takes uploads by both of its interfaces.
 """
 
 from __future__ import annotations
@@ -36,6 +37,15 @@ def running_azure(folder: Path) -> AbstractContextManager[str]:
     port = free_port()
     command = [os.environ["AZURITE"], "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry"]
     return _running(folder, port, [*command, "--blobHost", "127.0.0.1", "--blobPort", str(port)])
+
+
+@contextmanager
+def running_google(folder: Path, bucket: str) -> Iterator[str]:
+    """Give the URL of a bucket of Google's store, without its query, and that."""
+    port = free_port()
+    command = [sys.executable, str(Path(__file__).with_name("gcs_server.py")), "127.0.0.1", str(port), bucket]
+    with _running(folder, port, command) as address:
+        yield f"gs://anonymous@{bucket}/{{}}?endpoint_override={address}&scheme=http"
 
 
 @contextmanager

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
+from urllib.parse import parse_qsl, unquote, urlparse
 
 from uplink_spark.errors import LandingError
 
 OBJECT_STORES = ("s3", "gs", "gcs", "abfs", "abfss")  # an object there never grows
+GOOGLE = ("gs", "gcs")
 SETTINGS = {  # of Arrow's clients, in the query of a URL
     "gs": ("retry_limit_seconds", "30"),  # tries for a quarter of an hour by itself
     "gcs": ("retry_limit_seconds", "30"),
@@ -110,6 +112,22 @@ def _emulator() -> dict[str, str]:
     }
 
 
+def google_settings(url: str) -> dict[str, str]:
+    """Return what the library of the Delta tables is told of a URL of Google's store: a server that is not Google's.
+
+    The user `anonymous`, as Arrow has it for an emulator, asks for no token.
+    """
+    parts = urlparse(url)
+    asked = dict(parse_qsl(parts.query))
+    there = "endpoint_override" in asked
+    base = {"base_url": f"{asked.get('scheme', 'https')}://{asked['endpoint_override']}"} if there else {}
+    if parts.username != "anonymous":
+        return {f"google_{name}": value for name, value in base.items()}
+    nobody = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+    nobody |= {f"gcs_{name}": value for name, value in base.items()}
+    return {"google_service_account_key": json.dumps(nobody)}
+
+
 class RemoteFiles:
     """The files of a landing zone behind any `pyarrow.fs` file system."""
 
@@ -121,7 +139,8 @@ class RemoteFiles:
         self.root, self._url = shown(url), url
         system, base = opened(url)
         self._fs: Any = fs.SubTreeFileSystem(base, system)
-        self.final = urlparse(url).scheme in OBJECT_STORES
+        self._scheme = urlparse(url).scheme
+        self.final = self._scheme in OBJECT_STORES
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy for another process opens the store by that one's credentials: this one's do not travel.
@@ -149,8 +168,9 @@ class RemoteFiles:
     def names(self, folder: str) -> list[str]:
         from pyarrow import fs
 
-        selector = fs.FileSelector(folder, allow_not_found=True)
-        return [found.base_name for found in self._fs.get_file_info(selector)]
+        deep = self._scheme in GOOGLE  # where Arrow leaves out a folder that is no object of its own
+        found = self._fs.get_file_info(fs.FileSelector(folder, allow_not_found=True, recursive=deep))
+        return list(dict.fromkeys(one.path.removeprefix(f"{folder}/").partition("/")[0] for one in found))
 
     def replace(self, path: str, data: bytes) -> None:
         with self._fs.open_output_stream(path) as stream:

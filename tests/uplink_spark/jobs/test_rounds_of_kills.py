@@ -24,7 +24,7 @@ import pytest
 
 from tests.uplink_spark.jobs.test_cluster import Cluster, bronze_on, cluster_of
 from tests.uplink_spark.killing import Site, wait_done
-from tests.uplink_spark.object_server import KEY, SECRET, make_bucket, running_s3, url_of
+from tests.uplink_spark.object_server import KEY, SECRET, make_bucket, running_google, running_s3, url_of
 from uplink_spark.jobs.bronze import BronzeConfig
 from uplink_spark.jobs.table.delta import Table
 from uplink_spark.jobs.testing import in_table
@@ -41,11 +41,15 @@ class Places(NamedTuple):
     table: str
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", "bucket", "google"])
 def places(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Places]:
     with ExitStack() as stack:
         if request.param == "folder":
             yield Places(str(tmp_path / "landing"), str(tmp_path / "bronze"))
+            return
+        if request.param == "google":
+            url = stack.enter_context(running_google(tmp_path, "lake"))
+            yield Places(url.format("zone"), url.format("bronze"))
             return
         pytest.importorskip("moto.server", reason="moto's server is missing: make setup")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)

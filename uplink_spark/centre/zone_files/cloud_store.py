@@ -6,7 +6,6 @@ platform has them: GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_KEY, th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -16,7 +15,7 @@ from urllib.parse import parse_qs, unquote, urlparse
 
 from uplink_spark.centre.zone_files.bucket_store import created
 from uplink_spark.errors import LandingError
-from uplink_spark.zone.files import AZURE_URL, has_key, shown
+from uplink_spark.zone.files import AZURE_URL, google_settings, has_key, shown
 
 CLIENT = {"connect_timeout": "10s", "timeout": "60s"}
 RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
@@ -129,16 +128,14 @@ def _first_line(error: Exception) -> str:
 
 def _google(url: str, stores: Any) -> Any:
     parts = urlparse(url)
-    query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
-    scheme, endpoint = query.get("scheme", "https"), query.get("endpoint_override")
-    config: dict[str, Any] = {"base_url": f"{scheme}://{endpoint}"} if endpoint else {}
-    if parts.username == "anonymous":  # as pyarrow has it for an emulator, whose clients have no account
-        nobody = {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
-        base = {"gcs_base_url": config.pop("base_url")} if config else {}
-        config["service_account_key"] = json.dumps(nobody | base)
-    client = CLIENT | ({"allow_http": True} if scheme == "http" else {})
-    prefix = unquote(parts.path).strip("/") or None
-    return stores.GCSStore(parts.hostname, prefix=prefix, config=config, client_options=client, retry_config=RETRIES)
+    client = CLIENT | ({"allow_http": True} if parse_qs(parts.query).get("scheme") == ["http"] else {})
+    return stores.GCSStore(
+        parts.hostname,
+        prefix=unquote(parts.path).strip("/") or None,
+        config=google_settings(url),
+        client_options=client,
+        retry_config=RETRIES,
+    )
 
 
 def _azure(url: str, stores: Any) -> Any:

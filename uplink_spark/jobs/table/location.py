@@ -21,11 +21,12 @@ from pyarrow import fs
 
 from uplink_spark.jobs.table.commits import TableError
 from uplink_spark.wire.durable import sync_folder
-from uplink_spark.zone.files import opened
+from uplink_spark.zone.files import google_settings, opened
 from uplink_spark.zone.manifest import LANDING_NAME
 
 SCHEMES = ("s3", "gs", "abfs", "abfss")
 RETRIES = {"max_retries": "5", "retry_timeout": "60s"}  # the library's own three minutes are a silent job
+KNOWN = {"s3": {"endpoint_override", "scheme", "region"}, "gs": {"endpoint_override", "scheme"}}  # in a query
 Stamp = tuple[int | None, int | None]  # bytes, time of change
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m|[↳]")
 
@@ -187,7 +188,7 @@ def _delta_options(url: str) -> dict[str, str]:
     """Return what the Delta library is told beside the URL. Raises TableError for what does not belong into one."""
     parts = urlsplit(url)
     asked = dict(parse_qsl(parts.query))
-    known = {"endpoint_override", "scheme", "region"} if parts.scheme == "s3" else set()
+    known = KNOWN.get(parts.scheme, set())
     if unknown := sorted(set(asked) - known):
         raise TableError(
             f"table {parts.scheme}://…: {unknown[0]} does not belong into the URL of a table "
@@ -201,10 +202,16 @@ def _delta_options(url: str) -> dict[str, str]:
     options = dict(RETRIES)
     if parts.scheme == "s3":  # with an endpoint the library would not look into the profile
         options["aws_force_credential_load"] = "true"
-    if "region" in asked:
-        options["aws_region"] = asked["region"]
+        options |= _s3_settings(asked)
+    if parts.scheme == "gs":
+        options |= google_settings(url) | ({"allow_http": "true"} if asked.get("scheme") == "http" else {})
+    return options
+
+
+def _s3_settings(asked: Mapping[str, str]) -> dict[str, str]:
+    settings = {"aws_region": asked["region"]} if "region" in asked else {}
     if "endpoint_override" in asked:
         scheme = asked.get("scheme", "https")
-        options |= {"aws_endpoint": f"{scheme}://{asked['endpoint_override']}"}
-        options |= {"aws_allow_http": "true"} if scheme == "http" else {}
-    return options
+        settings["aws_endpoint"] = f"{scheme}://{asked['endpoint_override']}"
+        settings |= {"aws_allow_http": "true"} if scheme == "http" else {}
+    return settings

@@ -1,6 +1,7 @@
 """A landing zone in Google's or Azure's store: the same calls as in S3, a fence by conditional create.
 
-Here in the library's store in memory; with AZURITE=… (object_server.py) in Azure's, and read there by Spark's side.
+Here in the library's store in memory; in a server with both interfaces of Google's (gcs_server.py) and, with AZURITE=…
+(object_server.py), in Azure's, and read there by Spark's side.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.uplink_spark.centre.zone_files.test_objects import NOW, piece, writer
-from tests.uplink_spark.object_server import AZURE_ACCOUNT, AZURE_KEY, running_azure
+from tests.uplink_spark.object_server import AZURE_ACCOUNT, AZURE_KEY, running_azure, running_google
 from uplink_spark.centre.fleet import check
 from uplink_spark.centre.zone_files.bucket_store import BucketStore
 from uplink_spark.centre.zone_files.cloud_store import CloudStore
@@ -24,7 +25,7 @@ from uplink_spark.centre.zone_files.objects import open_object_zone
 from uplink_spark.errors import LandingError
 from uplink_spark.testing import SOURCE
 from uplink_spark.zone.files import open_files, opened
-from uplink_spark.zone.reader import ZoneReader
+from uplink_spark.zone.reader import ZoneReader, status_paths
 
 
 @pytest.fixture
@@ -35,15 +36,23 @@ def memory() -> CloudStore:
 
 @pytest.fixture
 def azure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of a zone in Azurite."""
+    """The URL of what is in a container of Azurite, its name left open."""
     if "AZURITE" not in os.environ:
         pytest.skip("no Azurite: npm install azurite, and AZURITE=…/node_modules/.bin/azurite-blob")
     with running_azure(tmp_path) as address:
         monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", AZURE_KEY)
         monkeypatch.setenv("AZURE_STORAGE_USE_EMULATOR", "true")
         monkeypatch.setenv("AZURITE_BLOB_STORAGE_URL", f"http://{address}")
-        url = f"abfss://lake@{AZURE_ACCOUNT}.dfs.core.windows.net/zone"
+        url = f"abfss://lake@{AZURE_ACCOUNT}.dfs.core.windows.net/{{}}"
         opened(url)[0].create_dir("lake")
+        yield url
+
+
+@pytest.fixture
+def google(tmp_path: Path) -> Iterator[str]:
+    """The URL of what is in a bucket as Google's, its name left open."""
+    pytest.importorskip("obstore", reason="obstore is missing: make setup")
+    with running_google(tmp_path, "lake") as url:
         yield url
 
 
@@ -126,11 +135,32 @@ def test_a_bucket_that_is_not_there_takes_nothing_and_is_told() -> None:
 
 @pytest.mark.soak
 def test_a_zone_in_azure_is_written_by_one_gateway_and_read_by_spark_s_side(azure: str) -> None:
-    check_calls(open_store(f"{azure}/calls"))
-    check_zone(open_store(azure))
-    (found,) = check(ZoneReader(azure), deep=True)
+    check_gateway_and_reader(azure)
+
+
+@pytest.mark.slow
+def test_a_zone_in_google_s_store_is_written_by_one_gateway_and_read_by_spark_s_side(google: str) -> None:
+    check_gateway_and_reader(google)
+
+
+@pytest.mark.slow
+def test_of_gateways_that_create_an_object_of_google_s_store_at_once_one_wins(google: str) -> None:
+    stores, data = [open_store(google.format("race")) for _ in range(8)], [b"%d" % n for n in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        for turn in range(10):
+            won = list(threads.map(lambda store, mine: store.create(f"x-{turn}", mine), stores, data))  # noqa: B023
+            assert [mine for mine, mine_won in zip(data, won, strict=True) if mine_won] == [stores[0].get(f"x-{turn}")]
+
+
+def check_gateway_and_reader(url: str) -> None:
+    check_calls(open_store(url.format("calls")))
+    zone = url.format("zone")
+    check_zone(open_store(zone))
+    (found,) = check(ZoneReader(zone), deep=True)
     assert (found.sha_ok, found.findings, found.orphans) == (2, [], [])
-    assert open_files(azure).names("manifest")
+    files, report = open_files(zone), "2026-11-03/2026-11-03T0000.jsonl"
+    open_store(zone).put(f"status/0000/{report}", b"")
+    assert (files.names("manifest"), files.names("nothing"), status_paths(files, 0)) == (["0000"], [], [report])
 
 
 @pytest.mark.parametrize(
