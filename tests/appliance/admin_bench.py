@@ -41,7 +41,9 @@ class Bench:
         self.stats, self.resent = BrokerCounters("Edge", now_ms=now_ms), Resent(MemoryStateFile())
         delays = DelayLevels(store, small.arrivals, MemoryStateFile(), DELAY_LEVELS_MS, stats=self.stats, now_ms=now_ms)
         topic_tables = TopicAdminTables(self.topics, self.offsets, self.clients, small.arrivals, self.stats)
-        progress_tables = ProgressTables(self.topics, self.offsets, self.clients, self.stats, small.arrivals)
+        progress_tables = ProgressTables(
+            self.topics, self.groups, self.offsets, self.clients, self.stats, small.arrivals
+        )
         named = {"broker": "box", "address": "h:1"}
         self._respond = Responder(
             merged(

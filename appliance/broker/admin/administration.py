@@ -55,7 +55,7 @@ def admin_handlers(
         return DiskFacts(usage.total, usage.used, usage.free)
 
     topic_tables = TopicAdminTables(t.topics, t.offsets, t.clients, t.arrivals, t.stats)
-    progress_tables = ProgressTables(t.topics, t.offsets, t.clients, t.stats, t.arrivals)
+    progress_tables = ProgressTables(t.topics, t.groups, t.offsets, t.clients, t.stats, t.arrivals)
     return merged(
         TopicAdmin(topic_tables, store, broker=broker, address=address, now_ms=now_ms).handlers(),
         GroupAdmin(t.groups, t.offsets, t.clients, address=address).handlers(),

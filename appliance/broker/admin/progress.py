@@ -14,6 +14,7 @@ from appliance.broker.admin.stats import BrokerCounters
 from appliance.broker.consume.lookups import FIRST_5X_VERSION
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import GRPC, ClientTable
+from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.offsets import NOT_STORED, OffsetTable
 from appliance.broker.tables.topics import Topic, TopicTable
 from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer
@@ -52,6 +53,7 @@ class ProgressTables:
     """State that progress is computed from."""
 
     topics: TopicTable
+    groups: GroupTable
     offsets: OffsetTable
     clients: ClientTable
     stats: BrokerCounters
@@ -71,7 +73,7 @@ class OffsetCommands:
         delay_offsets: Callable[[], dict[int, int]],
     ) -> None:
         self._topics, self._offsets, self._clients = tables.topics, tables.offsets, tables.clients
-        self._stats, self._arrivals = tables.stats, tables.arrivals
+        self._stats, self._arrivals, self._groups = tables.stats, tables.arrivals, tables.groups
         self._store, self._broker, self._address, self._delay_offsets = store, broker, address, delay_offsets
         self._large, self._copied = trio.Lock(), trio.Lock()
 
@@ -184,7 +186,8 @@ class OffsetCommands:
     def handle_reset(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """INVOKE_BROKER_TO_RESET_OFFSET (222): resets the members of a group to a time.
 
-        206 when nobody is connected: the tools then store offsets one by one. A 5.x tool may name one queue, and an
+        206 when nobody is connected: the tools then store offsets one by one. A group that has no offsets yet, such as
+        one of broadcast consumers, gets them, as from 5.x; 4.9 calls it one that does not exist. A 5.x tool may name one queue, and an
         offset; that is stored, too, so that it holds for who connects later.
         """
         header = ResetOffsetHeader.from_ext(request.ext)
@@ -211,12 +214,13 @@ class OffsetCommands:
 
     async def _reset(self, request: RemotingCommand, asked: ResetOffsetHeader, topic: Topic) -> RemotingCommand:
         table: dict[NamedQueue, int] = {}
+        exists = self._groups.get(asked.group) is not None
         for queue_id in range(topic.write_queues):
             current = self._offsets.get(asked.group, topic.name, queue_id)
-            if current == NOT_STORED:
+            if current == NOT_STORED and not exists:
                 return request.reply(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{asked.group}> not exist")
             target = await self._target(MessageQueue(topic.name, queue_id), asked.time_ms)
-            moves = asked.is_force or target < current
+            moves = asked.is_force or target < current or current == NOT_STORED
             table[NamedQueue(topic.name, self._broker, queue_id)] = target if moves else current
         if self._clients.consumers(asked.group) is None:
             asker = f"Group: {asked.group} Topic: {topic.name} Timestamp: {asked.time_ms}"

@@ -10,6 +10,7 @@ import trio.testing
 
 from appliance.broker.admin import progress
 from appliance.broker.consume.lookups import FIRST_5X_VERSION
+from appliance.broker.tables.groups import Group
 from appliance.broker.tables.topics import Topic
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode as Code
@@ -149,6 +150,18 @@ async def test_a_reset_that_reaches_nobody_is_refused_as_tools_expect(tmp_path: 
         assert offline.remark == "Consumer not online, so can not reset offset, Group: g Topic: T Timestamp: 1"
         b.topics.delete("T")
         assert "no topic in this broker. topic=T" in str((await reset(b, 1)).remark)
+
+
+async def test_a_group_without_offsets_is_reset_if_it_exists(tmp_path: Path) -> None:
+    async with bench(tmp_path) as b:
+        b.topics.put(Topic("T", 1, 1))
+        b.groups.put(Group("g"))
+        await b.send(3)
+        assert (await reset(b, -1)).code == 206, "tools store the offsets then"
+        member = b.consumer()
+        raw = b'{"offsetTable":{{"brokerName":"box","queueId":0,"topic":"T"}:3}}'
+        assert (await reset(b, -1)).body == raw
+        assert [body for _, _, body in member.told] == [raw]
 
 
 async def test_offsets_are_cloned_and_compared(tmp_path: Path) -> None:
