@@ -20,11 +20,13 @@ from appliance.broker.rights import Need, Perm, ResourceKind, of_topic
 from appliance.broker.tables.clients import ClientTable, Joining
 from appliance.broker.tables.compile_pace import CompilePace
 from appliance.broker.tables.groups import Group, GroupTable
+from appliance.broker.tables.retry_policy import RetryPolicy
 from appliance.broker.tables.topics import Topic, TopicTable
 from appliance.grpc.clients import ClientSession
 from appliance.grpc.outcome import Rejection
 from appliance.grpc.resources import group_of, topic_of
 from netstack.grpc.v2.definition_pb2 import ClientType, Code, FilterType, Settings
+from netstack.grpc.v2.definition_pb2 import RetryPolicy as Backoff
 
 RECEIVE_BATCH, LONG_POLL_S = 32, 20
 _TYPES = {ClientType.PUSH_CONSUMER: "CONSUME_PASSIVELY", ClientType.SIMPLE_CONSUMER: "CONSUME_ACTIVELY"}
@@ -88,9 +90,17 @@ class Consumers:
         subscription.receive_batch_size = RECEIVE_BATCH
         subscription.long_polling_timeout.seconds = LONG_POLL_S
         policy.max_attempts = max_attempts(group)
+        self._pause(policy, group.retry_policy)
+
+    def _pause(self, policy: Backoff, asked: RetryPolicy | None) -> None:
+        if asked is not None and not asked.pauses_ms:
+            policy.exponential_backoff.initial.FromMilliseconds(asked.first_ms)
+            policy.exponential_backoff.max.FromMilliseconds(asked.longest_ms)
+            policy.exponential_backoff.multiplier = asked.times
+            return
         del policy.customized_backoff.next[:]
         policy.customized_backoff.SetInParent()
-        for delay_ms in self._retries_ms:
+        for delay_ms in self._retries_ms if asked is None else asked.pauses_ms:
             policy.customized_backoff.next.add().FromMilliseconds(delay_ms)
 
     def receiver(self, session: ClientSession, group_name: str, topic_name: str) -> tuple[Topic, Group]:

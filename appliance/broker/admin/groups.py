@@ -10,6 +10,7 @@ from appliance.broker.admin.query import subscription_body
 from appliance.broker.tables.clients import ClientTable, Member
 from appliance.broker.tables.groups import Group, GroupTable
 from appliance.broker.tables.offsets import OffsetTable
+from appliance.broker.tables.retry_policy import RetryPolicy, retry_policy_from_json
 from appliance.broker.tables.saving import WholeTable
 from appliance.broker.tables.topics import check_topic_name
 from appliance.requests import Answer, DeferredReply, Handle, Reply, RequestPeer
@@ -215,6 +216,7 @@ def _config_of(group: Group) -> SubscriptionGroup:
         consume_message_orderly=group.consume_orderly,
         consume_timeout_minute=group.consume_timeout_minutes,
         group_sys_flag=group.sys_flag,
+        group_retry_policy=None if group.retry_policy is None else group.retry_policy.to_json(),
         attributes=dict(group.attributes),
     )
 
@@ -234,7 +236,15 @@ def _group_of(config: SubscriptionGroup) -> Group:
         sys_flag=config.group_sys_flag or 0,
         consume_timeout_minutes=15 if config.consume_timeout_minute is None else config.consume_timeout_minute,
         attributes=dict(config.attributes or {}),
+        retry_policy=_policy_of(config),
     )
+
+
+def _policy_of(config: SubscriptionGroup) -> RetryPolicy | None:
+    try:
+        return retry_policy_from_json(config.group_retry_policy)
+    except ValueError as exc:
+        raise Refused(ResponseCode.SYSTEM_ERROR, str(exc)) from exc
 
 
 def _changed(before: Group | None, changes: Mapping[str, str]) -> dict[str, str]:

@@ -187,8 +187,8 @@ class OffsetCommands:
         """INVOKE_BROKER_TO_RESET_OFFSET (222): resets the members of a group to a time.
 
         206 when nobody is connected: the tools then store offsets one by one. A group that has no offsets yet, such as
-        one of broadcast consumers, gets them, as from 5.x; 4.9 calls it one that does not exist. A 5.x tool may name one queue, and an
-        offset; that is stored, too, so that it holds for who connects later.
+        one of broadcast consumers, gets them as from 5.x; 4.9 calls it one that does not exist. A 5.x tool may name one
+        queue, and an offset; that is stored, too, so that it holds for who connects later.
         """
         header = ResetOffsetHeader.from_ext(request.ext)
         topic = self._topics.get(header.topic)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from appliance.broker.tables.creations import GROUP, Creations
+from appliance.broker.tables.retry_policy import RetryPolicy, retry_policy_from_json
 from appliance.broker.tables.saving import SavedTable, TableFile, TableVersion, load_table, number, rows_of
 from appliance.broker.tables.topics import LEGAL
 from netstack.errors import Refused
@@ -24,7 +25,7 @@ INNER_PREFIX = "CID_RMQ_SYS_"
 
 
 class Group(NamedTuple):
-    """One group record, with RocketMQ's defaults; the last four are of 5.x."""
+    """One group record, with RocketMQ's defaults; the last five are of 5.x."""
 
     name: str
     consume_enable: bool = True
@@ -39,6 +40,7 @@ class Group(NamedTuple):
     sys_flag: int = 0
     consume_timeout_minutes: int = 15
     attributes: Mapping[str, str] = {}
+    retry_policy: RetryPolicy | None = None  # None: the delay levels
 
     @property
     def priority_factor(self) -> int:
@@ -150,7 +152,8 @@ def _bits_from_json(row: Mapping[str, int]) -> dict[str, int]:
 
 def group_to_json(group: Group) -> dict[str, object]:
     """Return a group as `subscriptionGroup.json` and code 201 spell it."""
-    return {
+    policy = {} if group.retry_policy is None else {"groupRetryPolicy": group.retry_policy.to_json()}
+    return policy | {
         "attributes": dict(group.attributes),
         "brokerId": group.broker_id,
         "consumeBroadcastEnable": group.consume_broadcast_enable,
@@ -191,4 +194,5 @@ def group_from_json(item: Mapping[str, object]) -> Group:
         sys_flag=number(item, "groupSysFlag", 0),
         consume_timeout_minutes=number(item, "consumeTimeoutMinute", 15),
         attributes=_attributes_from_json(attributes),
+        retry_policy=retry_policy_from_json(item.get("groupRetryPolicy")),
     )

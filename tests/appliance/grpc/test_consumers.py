@@ -5,6 +5,8 @@ from pathlib import Path
 from appliance.broker.tables.groups import Group
 from appliance.grpc.consumers import max_attempts
 from netstack.grpc.v2 import definition_pb2, service_pb2
+from netstack.wire.codes import RequestCode
+from netstack.wire.command import request
 from tests.appliance.box import ask, connected
 from tests.appliance.grpc.asking import Code, asking, consumer_settings, grpc_box
 
@@ -18,6 +20,20 @@ async def test_a_consumer_gets_batch_poll_and_retries_of_its_group(tmp_path: Pat
     )
     assert policy.max_attempts == 17
     assert [each.seconds for each in policy.customized_backoff.next][:4] == [1, 5, 10, 30]
+
+
+async def test_a_consumer_pauses_between_retries_as_its_group_says(tmp_path: Path) -> None:
+    growing = b'{"exponentialRetryPolicy":{"initial":1500,"max":60000,"multiplier":3},"type":"EXPONENTIAL"}'
+    listed = b'{"customizedRetryPolicy":{"next":[2000,7000]},"type":"CUSTOMIZED"}'
+    async with grpc_box(tmp_path) as (box, port), asking(port) as client, connected(box) as line:
+        for name, policy in ((b"E", growing), (b"C", listed)):
+            body = b'{"groupName":"%b","groupRetryPolicy":%b}' % (name, policy)
+            assert (await line.ask(request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body))).code == 0
+        (first,) = await client.told(await client.telemetry(consumer_settings("E", "T", push=True)), 1)
+        (second,) = await client.told(await client.telemetry(consumer_settings("C", "T", push=True)), 1)
+    grows = first.settings.backoff_policy.exponential_backoff
+    assert (grows.initial.ToMilliseconds(), grows.max.seconds, grows.multiplier) == (1500, 60, 3)
+    assert [each.seconds for each in second.settings.backoff_policy.customized_backoff.next] == [2, 7]
 
 
 async def test_a_consumer_is_a_member_of_its_group_until_it_leaves(tmp_path: Path) -> None:

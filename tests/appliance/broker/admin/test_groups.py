@@ -5,7 +5,7 @@ from pathlib import Path
 import orjson
 
 from appliance.broker.tables.clients import Member
-from appliance.broker.tables.groups import GroupTable
+from appliance.broker.tables.groups import GroupTable, group_from_json, group_to_json
 from appliance.testing import FakePeer, MemoryStateFile
 from netstack.wire.codes import RequestCode as Code
 from tests.appliance.admin_bench import bench
@@ -45,6 +45,30 @@ async def test_attributes_of_a_group_are_changes(tmp_path: Path) -> None:
             assert (await b.post(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)).code == 0
             one = orjson.loads((await b.ask(Code.GET_SUBSCRIPTIONGROUP_CONFIG, group="g")).body)
             assert one["attributes"] == attributes
+
+
+async def test_a_group_keeps_its_retry_policy(tmp_path: Path) -> None:
+    growing = {"exponentialRetryPolicy": {"initial": 1000, "max": 60000, "multiplier": 2}, "type": "EXPONENTIAL"}
+    async with bench(tmp_path) as b:
+        for policy, kept in (
+            (growing, growing),
+            ({"type": "CUSTOMIZED", "customizedRetryPolicy": None}, None),
+            ({"customizedRetryPolicy": {"next": [1000, 2000]}, "type": "CUSTOMIZED"},) * 2,
+        ):
+            body = orjson.dumps({"groupName": "g", "groupRetryPolicy": policy})
+            assert (await b.post(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)).code == 0
+            one = orjson.loads((await b.ask(Code.GET_SUBSCRIPTIONGROUP_CONFIG, group="g")).body)
+            assert one.get("groupRetryPolicy") == kept
+            group = b.groups.get("g")
+            assert group is not None
+            assert group_from_json(orjson.loads(orjson.dumps(group_to_json(group)))) == group
+        for pauses, text in (
+            ([0], "groupRetryPolicy: next is 0, allowed 1..604800000"),
+            ([1] * 65, "groupRetryPolicy has 65 pauses, at most 64 are allowed"),
+        ):
+            body = orjson.dumps({"groupName": "g", "groupRetryPolicy": {"customizedRetryPolicy": {"next": pauses}}})
+            refused = await b.post(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+            assert (refused.code, refused.remark) == (1, text)
 
 
 async def test_attributes_of_a_group_have_an_end_and_a_list_may_name_it_twice(tmp_path: Path) -> None:
