@@ -3,7 +3,7 @@
 Source: RocketMQ 5.3 AckMessageActivity, ChangeInvisibleDurationActivity, ForwardMessageToDLQActivity.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,13 +12,14 @@ from appliance.broker.pop.pop_table import Handle
 from appliance.broker.pop.retry_topics import retry_topic
 from appliance.broker.pop_requests.receipts import PopReceipt
 from appliance.broker.rights import Need, Perm, ResourceKind, of_topic
+from appliance.grpc.answer_bytes import acknowledged
 from appliance.grpc.clients import ClientSession
-from appliance.grpc.methods import Later, OnceDurable
+from appliance.grpc.methods import Later
 from appliance.grpc.outcome import Rejection, fill_ok, fill_overall, ok
 from appliance.grpc.receipts import is_over, receipt_from
 from appliance.grpc.receives import check_invisible
 from appliance.grpc.resources import group_of, topic_of
-from netstack.grpc.calls import Call
+from netstack.grpc.calls import Call, Deferred
 from netstack.grpc.v2.definition_pb2 import Code, Status
 from netstack.grpc.v2.service_pb2 import (
     AckMessageResponse,
@@ -40,23 +41,17 @@ class Acks:
     def acknowledge(self, session: ClientSession, call: Call, request: Any) -> Any:
         """Take messages for consumed; answered when that is durable. Raises Rejection."""
         group, topic = self._place(session, request)
-        if not request.entries or len(request.entries) > MOST_ENTRIES:
-            text = f"{len(request.entries)} messages to acknowledge, expected 1 to {MOST_ENTRIES}"
+        entries = request.entries
+        if not entries or len(entries) > MOST_ENTRIES:
+            text = f"{len(entries)} messages to acknowledge, expected 1 to {MOST_ENTRIES}"
             raise Rejection(Code.BAD_REQUEST, text)
-        response, marks = AckMessageResponse(), list[int]()
-        for each in request.entries:
-            entry, text = response.entries.add(), each.receipt_handle
-            entry.message_id, entry.receipt_handle = each.message_id, text
-            refused, mark = self._one(session, group, topic, text)
-            if refused is None:
-                fill_ok(entry.status)
-            else:
-                entry.status.CopyFrom(refused)
-            marks += [] if mark is None else [mark]
-        fill_overall(response)
-        if not marks:
-            return response
-        return OnceDurable(self._engine().when_synced, max(marks), response, partial(_failed, AckMessageResponse))
+        found = [self._one(session, group, topic, each.receipt_handle) for each in entries]
+        marks = [mark for _, mark in found if mark is not None]
+        if len(found) == 1 and marks:
+            answer = acknowledged(entries[0].message_id, entries[0].receipt_handle)
+        else:
+            answer = _acknowledged_all(entries, [refused for refused, _ in found])
+        return Deferred(self._engine().when_synced, max(marks), answer, _NOT_ACKNOWLEDGED) if marks else answer
 
     def _one(self, session: ClientSession, group: str, topic: str, text: str) -> tuple[Status | None, int | None]:
         """Acknowledge one message: what is wrong, and the mark to wait for.
@@ -87,8 +82,7 @@ class Acks:
             return ChangeInvisibleDurationResponse(status=EXPIRED)
         moved = receipt._replace(invisible_ms=max(renewed.due_ms - receipt.pop_ms, 0))
         response = ChangeInvisibleDurationResponse(status=ok(), receipt_handle=moved.text(self._broker))
-        failed = partial(_failed, ChangeInvisibleDurationResponse)
-        return OnceDurable(self._engine().when_synced, renewed.mark, response, failed)
+        return Deferred(self._engine().when_synced, renewed.mark, response.SerializeToString(), _NOT_RENEWED)
 
     def forward(self, session: ClientSession, call: Call, request: Any) -> Any:
         """Store a message among the dead letters of its group. Raises Rejection."""
@@ -103,8 +97,9 @@ class Acks:
 
     def _place(self, session: ClientSession, request: Any) -> tuple[str, str]:
         topic, group = topic_of(request.topic), group_of(request.group)
-        session.require(of_topic(topic, Perm.SUB))
-        session.require(Need(ResourceKind.GROUP, group, Perm.SUB))
+        if session.signer is not None:
+            session.require(of_topic(topic, Perm.SUB))
+            session.require(Need(ResourceKind.GROUP, group, Perm.SUB))
         return group, topic
 
 
@@ -113,5 +108,23 @@ def _handle(group: str, topic: str, receipt: PopReceipt) -> Handle:
     return PopEngine.handle(group, queue, receipt.queue_offset, receipt.pop_ms)
 
 
-def _failed(response: Any, reason: str) -> Any:
-    return response(status=Status(code=Code.INTERNAL_SERVER_ERROR, message=f"not durable: {reason}"))
+def _acknowledged_all(entries: Sequence[Any], refused: Sequence[Status | None]) -> bytes:
+    response = AckMessageResponse()
+    for each, status in zip(entries, refused, strict=True):
+        entry = response.entries.add()
+        entry.message_id, entry.receipt_handle = each.message_id, each.receipt_handle
+        if status is None:
+            fill_ok(entry.status)
+        else:
+            entry.status.CopyFrom(status)
+    fill_overall(response)
+    return bytes(response.SerializeToString())
+
+
+def _failed(response: Any, reason: str) -> bytes:
+    status = Status(code=Code.INTERNAL_SERVER_ERROR, message=f"not durable: {reason}")
+    return bytes(response(status=status).SerializeToString())
+
+
+_NOT_ACKNOWLEDGED = partial(_failed, AckMessageResponse)
+_NOT_RENEWED = partial(_failed, ChangeInvisibleDurationResponse)

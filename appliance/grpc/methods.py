@@ -13,20 +13,10 @@ from appliance.grpc.send_shape import check_send, check_small
 from netstack.errors import Refused
 from netstack.grpc.calls import Answer, AnswerTask, Call, Deferred, Unary
 from netstack.grpc.status import CallFailed, GrpcStatus
-from netstack.wire.conversation import Wake
 from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal
 
 NOT_STORED = (Full, LogFailed, MessageIllegal, Busy)
 REFUSALS = (Rejection, Refused, *NOT_STORED)
-
-
-class OnceDurable(NamedTuple):
-    """A response that leaves when something is durable up to a mark; `failed` makes the one for a reason."""
-
-    when: Callable[[int, Wake], None]
-    mark: int
-    response: Any
-    failed: Callable[[str], Any]
 
 
 class Later(NamedTuple):
@@ -43,7 +33,7 @@ def status_told(exc: Exception) -> Any:
 
 
 Handle = Callable[[ClientSession, Call, Any], Any]
-"""(session, call, request) → response, OnceDurable or Later. Raises Rejection, Refused, and what the store raises."""
+"""(session, call, request) → response, bytes, Deferred or Later. Raises Rejection, Refused, what the store raises."""
 
 
 def decoded(kind: Any, raw: bytes) -> Any:
@@ -72,10 +62,8 @@ def unary(request: Any, response: Any, handle: Handle, sessions: ClientSessions,
             found = handle(sessions.of(call), call, asked)
         except REFUSALS as exc:
             return refused(call, exc)
-        if isinstance(found, OnceDurable):
-            failed = found.failed
-            message = found.response.SerializeToString()
-            return Deferred(found.when, found.mark, message, lambda reason: bytes(failed(reason).SerializeToString()))
+        if isinstance(found, Deferred | bytes):
+            return found
         if isinstance(found, Later):
             return AnswerTask(lambda: waited(call, found))
         return bytes(found.SerializeToString())

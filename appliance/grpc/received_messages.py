@@ -70,6 +70,14 @@ def fill_message(made: Any, stored: StoredMessage, properties: Mapping[str, str]
     system.delivery_attempt = stored.reconsume_times + 1
 
 
+def fill_delivery(made: Any, attempt: int, handle: str, invisible_ms: int) -> None:
+    """Say for which delivery of a message its receiver has it, by what name and for how long."""
+    system = made.system_properties
+    system.delivery_attempt, system.receipt_handle = attempt, handle
+    duration = system.invisible_duration
+    duration.seconds, duration.nanos = invisible_ms // 1000, invisible_ms % 1000 * 1_000_000
+
+
 def _fill_time(made: Any, time_ms: int) -> None:
     """As FromMilliseconds of the library, which takes five times as long."""
     if time_ms > 0:

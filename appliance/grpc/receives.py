@@ -4,12 +4,11 @@ Source: RocketMQ 5.3 ReceiveMessageActivity, ReceiveMessageResponseStreamWriter,
 """
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import trio
-from google.protobuf.duration_pb2 import Duration
 
 from appliance.broker.filter.kept_filters import Filtered, KeptFilters
 from appliance.broker.filter.subscriptions import Subscription
@@ -24,7 +23,7 @@ from appliance.grpc.kept_settings import gather
 from appliance.grpc.methods import REFUSALS, decoded, status_told
 from appliance.grpc.outcome import Rejection, ok
 from appliance.grpc.receipts import receipt_of
-from appliance.grpc.received_messages import fill_message, unpacked_size
+from appliance.grpc.received_messages import fill_delivery, fill_message, unpacked_size
 from appliance.grpc.refusals import Refusals
 from appliance.grpc.renewals import GIVEN_BACK_MS, INVISIBLE_MS
 from appliance.grpc.resources import group_of, topic_of
@@ -167,7 +166,7 @@ class Receives:
         messages: list[_Found] = []
         try:
             gone = asked.renewed and session.settings is None  # nobody would renew them, or give them back
-            messages = [] if gone else [each async for each in self._fit(asked, answer, left)]
+            messages = [] if gone else await self._fit(asked, answer, left)
             if not messages:
                 await self._say(call, NOTHING)
                 return
@@ -205,15 +204,16 @@ class Receives:
             silent_s = trio.current_time() - reading.took_s
             raise CallFailed(GrpcStatus.CANCELLED, f"the client took nothing for {silent_s:.0f} s")
 
-    async def _fit(self, asked: _Asked, answer: PopAnswer, left: dict[Handle, None]) -> AsyncIterator[_Found]:
-        """Give the messages that are delivered; those tried too often become dead letters, other tags are passed."""
-        engine, wanted, invisible = self._engine(), asked.wanted, Duration()
-        invisible.FromMilliseconds(wanted.invisible_ms)
+    async def _fit(self, asked: _Asked, answer: PopAnswer, left: dict[Handle, None]) -> list[_Found]:
+        """Return the messages that are delivered; those tried too often become dead letters, other tags are passed.
+
+        `left`: the handles of all, in their order; without those of messages that are not delivered.
+        """
+        engine, wanted, fit, handles = self._engine(), asked.wanted, list[_Found](), iter(list(left))
         for found in answer.slices:
-            for stored, offset in _records(found):
-                properties = stored.property_map
-                handle = self._handle(wanted, found, offset, answer)
-                attempt = stored.reconsume_times + found.before(offset) + 1
+            for stored, offset, before in _records(found):
+                properties, handle = stored.property_map, next(handles)
+                attempt = stored.reconsume_times + before + 1
                 if attempt > asked.most_attempts:
                     await engine.dead_letter(handle)
                     del left[handle]
@@ -224,10 +224,9 @@ class Receives:
                     receipt = receipt_of(found, offset, answer.pop_ms, wanted.invisible_ms, ordered=wanted.order)
                     response = ReceiveMessageResponse()
                     fill_message(response.message, stored, properties, wanted.topic)
-                    system = response.message.system_properties
-                    system.delivery_attempt, system.receipt_handle = attempt, receipt.text(self._rules.broker)
-                    system.invisible_duration.CopyFrom(invisible)
-                    yield _Found(handle, response.SerializeToString())
+                    fill_delivery(response.message, attempt, receipt.text(self._rules.broker), wanted.invisible_ms)
+                    fit.append(_Found(handle, response.SerializeToString()))
+        return fit
 
     @staticmethod
     def _handle(wanted: PopRequest, found: PopSlice, offset: int, answer: PopAnswer) -> Handle:
@@ -257,9 +256,10 @@ def portions(messages: Sequence[_Found]) -> list[list[_Found]]:
     return found
 
 
-def _records(found: PopSlice) -> Iterator[tuple[StoredMessage, int]]:
-    for record, offset in zip(found.records, found.offsets, strict=True):
-        yield decode_record(record, check_crc=False), offset
+def _records(found: PopSlice) -> Iterator[tuple[StoredMessage, int, int]]:
+    """Give each message, its queue offset, and how often it was delivered before, beyond what its record says."""
+    for record, offset, before in zip(found.records, found.offsets, found.deliveries, strict=True):
+        yield decode_record(record, check_crc=False), offset, before
 
 
 def _is_wanted(subscription: Subscription, properties: Mapping[str, str]) -> bool:

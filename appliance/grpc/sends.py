@@ -11,14 +11,15 @@ from appliance.broker.intake import not_durable, refusal
 from appliance.broker.publish.publishing import Published, Publishing
 from appliance.broker.rights import Perm, of_topic
 from appliance.broker.tables.topics import Topic, random_queue
+from appliance.grpc.answer_bytes import stored
 from appliance.grpc.clients import ClientSession
-from appliance.grpc.methods import NOT_STORED, OnceDurable
+from appliance.grpc.methods import NOT_STORED
 from appliance.grpc.outcome import Rejection, fill_ok, fill_overall, status_of
 from appliance.grpc.resources import topic_of
 from appliance.grpc.sent_messages import Sent, read_sent
 from appliance.grpc.transactions import transaction_id
 from netstack.errors import Refused
-from netstack.grpc.calls import Call
+from netstack.grpc.calls import Call, Deferred
 from netstack.grpc.v2.definition_pb2 import Code
 from netstack.grpc.v2.service_pb2 import SendMessageResponse
 from netstack.wire.message_headers import SendMessageHeader
@@ -60,30 +61,45 @@ class GrpcSends:
             self._publishing.refused(topic, exc)
             raise
 
-    def _stored(self, session: ClientSession, topic: Topic, sent: Sequence[Sent]) -> OnceDurable | SendMessageResponse:
-        queue_id, response, placed = _queue_of(sent, topic.write_queues), SendMessageResponse(), list[Published]()
+    def _stored(self, session: ClientSession, topic: Topic, sent: Sequence[Sent]) -> Deferred | SendMessageResponse:
+        queue_id = _queue_of(sent, topic.write_queues)
+        if len(sent) == 1:
+            found = self._one(session, topic, sent[0], queue_id)
+            placed = [found]
+            answer = _answer(sent[0], found)
+        else:
+            placed, response = self._several(session, topic, sent, queue_id)
+            if not placed:
+                return response
+            answer = response.SerializeToString()
+        when = self._publishing.acknowledging.when(topic)
+        return Deferred(when, max(row[3] for row in placed), answer, lambda reason: self._lost(placed, reason))
+
+    def _one(self, session: ClientSession, topic: Topic, sent: Sent, queue_id: int) -> Published:
+        header = _header(topic.name, sent, queue_id)
+        return self._publishing.one(header, sent.body, topic, session, answered=True, own_key=True)
+
+    def _several(
+        self, session: ClientSession, topic: Topic, sent: Sequence[Sent], queue_id: int
+    ) -> tuple[list[Published], SendMessageResponse]:
+        """Store messages; return where those are that are not refused, and what is answered of all."""
+        response, placed = SendMessageResponse(), list[Published]()
         for each in sent:
-            header = _header(topic.name, each, queue_id)
             try:
-                found = self._publishing.one(header, each.body, topic, session, answered=True, own_key=True)
+                found = self._one(session, topic, each, queue_id)
             except (Refused, *NOT_STORED) as exc:
-                if len(sent) == 1:
-                    raise
                 refused = exc if isinstance(exc, Refused) else refusal(exc)
                 response.entries.add().status.CopyFrom(status_of(refused))
                 continue
             placed.append(found)
             _fill_entry(response.entries.add(), each, found)
         fill_overall(response)
-        if not placed:
-            return response
-        when = self._publishing.acknowledging.when(topic)
-        return OnceDurable(when, max(row[3] for row in placed), response, lambda reason: self._lost(placed, reason))
+        return placed, response
 
-    def _lost(self, placed: Sequence[Published], reason: str) -> SendMessageResponse:
+    def _lost(self, placed: Sequence[Published], reason: str) -> bytes:
         for row in placed:
             self._publishing.lost(row[4], row[3])
-        return SendMessageResponse(status=status_of(not_durable(reason)))
+        return bytes(SendMessageResponse(status=status_of(not_durable(reason))).SerializeToString())
 
 
 def _header(topic: str, sent: Sent | None = None, queue_id: int = -1) -> SendMessageHeader:
@@ -97,6 +113,16 @@ def _queue_of(sent: Sequence[Sent], queues: int) -> int:
     """Return the queue of a message group, which stays the same as long as the topic has as many; else any."""
     group = sent[0].message_group if len(sent) == 1 else ""
     return crc32(group.encode()) % max(queues, 1) if group else random_queue(queues)
+
+
+def _answer(sent: Sent, found: Published) -> bytes:
+    """Return what the send of one message is answered."""
+    if not sent.sys_flag & TRANSACTION_PREPARED and not found[5]:
+        return stored(sent.message_id, found[1])
+    response = SendMessageResponse()
+    _fill_entry(response.entries.add(), sent, found)
+    fill_overall(response)
+    return bytes(response.SerializeToString())
 
 
 def _fill_entry(entry: Any, sent: Sent, found: Published) -> None:

@@ -18,6 +18,7 @@ MOST_GROUP_BYTES, MOST_ID_BYTES, MOST_TRACE_BYTES = 64, 256, 4096
 MOST_RECOVERY_S = 3600
 LATEST_S = 253_402_300_799  # of a Timestamp: the end of the year 9999
 GZIP, TRANSACTION = int(Encoding.GZIP), int(MessageType.TRANSACTION)  # to ask an enum takes longer
+LITE = int(MessageType.LITE)
 BAD_REQUEST, BAD_ID = int(Code.BAD_REQUEST), int(Code.ILLEGAL_MESSAGE_ID)
 UNIQUE_KEY, TAGS, KEYS, GROUP = "UNIQ_KEY", "TAGS", "KEYS", "__SHARDINGKEY"
 HALF, IMMUNITY, DELIVER_MS, PRODUCER_GROUP = (
@@ -81,7 +82,7 @@ def read_sent(message: Any, topic: str, attributes: Mapping[str, str], most_byte
 def _check_type(system: Any, attributes: Mapping[str, str]) -> None:
     """A topic without the attribute takes every type: topics of 4.9 have none."""
     kind = system.message_type
-    if kind == MessageType.LITE:
+    if kind == LITE:
         raise Rejection(Code.UNSUPPORTED, "lite topics are not supported: docs/limits.md")
     declared = attributes.get("message.type", "MIXED")
     if declared in OF_TYPE and kind != OF_TYPE[declared] and _meant(system) != OF_TYPE[declared]:

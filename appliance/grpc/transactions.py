@@ -12,10 +12,10 @@ from appliance.broker.intake import not_durable
 from appliance.broker.rights import Perm, of_topic
 from appliance.broker.transactions.half_messages import TransactionEnds
 from appliance.grpc.clients import ClientSession
-from appliance.grpc.methods import Later, OnceDurable
+from appliance.grpc.methods import Later
 from appliance.grpc.outcome import Rejection, ok, status_of
 from appliance.grpc.resources import topic_of
-from netstack.grpc.calls import Call
+from netstack.grpc.calls import Call, Deferred
 from netstack.grpc.v2.definition_pb2 import Code, TransactionResolution, TransactionSource
 from netstack.grpc.v2.service_pb2 import EndTransactionResponse, RecallMessageResponse
 from netstack.wire.headers import EndTransactionHeader, RecallHeader
@@ -62,8 +62,11 @@ class SecondWords:
         header = RecallHeader(topic=topic, recall_handle=request.recall_handle)
         message_id, mark = self._recalls.recall(header, session.born_host)
         response = RecallMessageResponse(status=ok(), message_id=message_id)
-        failed = lambda reason: RecallMessageResponse(status=status_of(not_durable(reason)))  # noqa: E731
-        return OnceDurable(self._when_durable, mark, response, failed)
+        return Deferred(self._when_durable, mark, response.SerializeToString(), _not_recalled)
+
+
+def _not_recalled(reason: str) -> bytes:
+    return bytes(RecallMessageResponse(status=status_of(not_durable(reason))).SerializeToString())
 
 
 def transaction_id(queue_offset: int, log_offset: int) -> str:

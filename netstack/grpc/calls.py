@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 import trio
@@ -33,21 +34,22 @@ Answer = bytes | Deferred | AnswerTask
 
 
 class Call:
-    """One call as its handler sees it. `metadata`: names in lower case; `deadline`: by trio's clock."""
+    """One call as its handler sees it. `metadata`: names in lower case; `deadline`, `began_s`: by trio's clock."""
 
     __slots__ = (
-        *("_closed", "_drained", "_has_message", "_messages", "_send", "_stuck", "deadline", "metadata", "peer"),
-        "taken_back",
+        *("_closed", "_drained", "_has_message", "_messages", "_send", "_stuck", "began_s", "deadline", "metadata"),
+        *("peer", "taken_back"),
     )
 
     def __init__(
         self,
         peer: Peer,
         metadata: Mapping[bytes, bytes],
-        deadline: float,
         send: Callable[[Sequence[bytes], bool], bool],
+        began_s: float,
+        deadline: float = inf,
     ) -> None:
-        self.peer, self.metadata, self.deadline, self._send = peer, metadata, deadline, send
+        self.peer, self.metadata, self._send, self.began_s, self.deadline = peer, metadata, send, began_s, deadline
         self._messages: deque[bytes] | None = None
         self._has_message: trio.Event | None = None  # while somebody waits
         self._drained: trio.Event | None = None

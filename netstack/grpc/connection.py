@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from math import inf
 
 import trio
 
@@ -254,8 +255,9 @@ class GrpcConnection:
         except CallFailed as failed:
             self._http2.finish(number, failed.status, failed.text)
             return
-        deadline = float("inf") if limit_s is None else trio.current_time() + limit_s
-        call = Call(self.peer, event.metadata, deadline, partial(self._send, number))
+        began_s = self._read_at
+        deadline = inf if limit_s is None else began_s + limit_s
+        call = Call(self.peer, event.metadata, partial(self._send, number), began_s, deadline)
         one = self._open[number] = _Open(call, method)
         if isinstance(method, Streaming):
             self._start(number, one, partial(method.handle, call))

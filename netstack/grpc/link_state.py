@@ -17,6 +17,7 @@ from netstack.grpc.frame_gate import ACK, HEADERS, PING, PREFACE, SETTINGS, WIND
 from netstack.grpc.header_block import NO_TABLE
 from netstack.grpc.limits import GrpcLimits
 
+FIRST_WINDOW = 65_535  # of HTTP/2
 GIVE_BACK = 128 << 10  # bytes of the connection's window: given back together, not after each message
 SETTING = 6  # bytes: u16 name, u32 value
 PING_BYTES = 8
@@ -32,22 +33,13 @@ class LinkState:
 
     def __init__(self, limits: GrpcLimits, window: int) -> None:
         self._h2 = _started(limits, window)
+        self.window = self.first_window = FIRST_WINDOW  # what may be sent on the connection, and in a new call
         self._full = self._receivable = window
         self._out: list[bytes] = []
         self._pongs, self._sent = b"", 0
         self._pong_at = -inf  # not before: the next one
         self.latest = 0  # call
         self.resized = False  # the next block of headers is to say that this side remembers none
-
-    @property
-    def window(self) -> int:
-        """What may be sent on the connection."""
-        return int(self._h2.outbound_flow_control_window)
-
-    @property
-    def first_window(self) -> int:
-        """What may be sent in a new call."""
-        return int(self._h2.remote_settings.initial_window_size)
 
     def called(self, stream: int) -> None:
         """Note the latest call: a goodbye names it."""
@@ -64,10 +56,13 @@ class LinkState:
             return []
         if kind == SETTINGS:
             payload = _known_settings(payload)
+        self._h2.outbound_flow_control_window = self.window  # of which calls have used some meanwhile
         try:
             events: list[Event] = self._h2.receive_data(frame_bytes(kind, flags, stream, payload))
         except BrokenHttp2 as exc:
             raise ProtocolError(f"HTTP/2: {exc}") from None
+        self.window = self._h2.outbound_flow_control_window
+        self.first_window = self._h2.remote_settings.initial_window_size
         for event in events:
             if isinstance(event, RemoteSettingsChanged) and SettingCodes.HEADER_TABLE_SIZE in event.changed_settings:
                 self.resized = True
@@ -88,7 +83,7 @@ class LinkState:
 
     def spend(self, size: int) -> None:
         """Note that so many bytes of calls are sent."""
-        self._h2.outbound_flow_control_window -= size
+        self.window -= size
 
     def put(self, data: bytes, frames: int = 1) -> None:
         """Send frames of a call."""
@@ -140,7 +135,7 @@ def _started(limits: GrpcLimits, window: int) -> H2Connection:
     }
     made.local_settings = Settings(client=False, initial_values=first)
     made.initiate_connection()
-    made.increment_flow_control_window(window - 65_535)
+    made.increment_flow_control_window(window - FIRST_WINDOW)
     made.receive_data(PREFACE)  # the gate has seen it
     return made
 

@@ -20,13 +20,17 @@ from appliance.grpc.acks import Acks
 from appliance.grpc.clients import ClientSessions
 from appliance.grpc.consumers import ConsumerRules, Consumers
 from appliance.grpc.kept_settings import KeptSettings
-from appliance.grpc.methods import OnceDurable
 from appliance.grpc.receives import ReceiveRules, Receives
 from appliance.grpc.refusals import Refusals
 from appliance.testing import MemoryStateFile
-from netstack.grpc.calls import Call
+from netstack.grpc.calls import Call, Deferred
 from netstack.grpc.v2.definition_pb2 import Code, Message
-from netstack.grpc.v2.service_pb2 import ChangeInvisibleDurationRequest, ReceiveMessageResponse
+from netstack.grpc.v2.service_pb2 import (
+    AckMessageResponse,
+    ChangeInvisibleDurationRequest,
+    ChangeInvisibleDurationResponse,
+    ReceiveMessageResponse,
+)
 from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
 from storage_driver.log.marks import reached
@@ -78,7 +82,7 @@ class GrpcDoor:
             answers.extend(messages)
             return True
 
-        return Call(self._peer, {b"x-mq-client-id": b"client@1"}, float("inf"), send)
+        return Call(self._peer, {b"x-mq-client-id": b"client@1"}, send, trio.current_time())
 
     async def receive(self, invisible_s: int) -> list[Message]:
         answers: list[bytes] = []
@@ -94,20 +98,22 @@ class GrpcDoor:
         """Return whether the answer says that it counts."""
         call = self._call([])
         answer = self._acks.acknowledge(self._session, call, acking(GROUP, TOPIC, message))
-        return await self._code_of(answer) == OK
+        return await self._code_of(AckMessageResponse, answer) == OK
 
     async def renew(self, message: Message, invisible_s: int) -> bool:
         request = ChangeInvisibleDurationRequest(receipt_handle=message.system_properties.receipt_handle)
         request.group.name, request.topic.name = GROUP, TOPIC
         request.invisible_duration.seconds = invisible_s
-        return await self._code_of(self._acks.change(self._session, self._call([]), request)) == OK
+        answer = self._acks.change(self._session, self._call([]), request)
+        return await self._code_of(ChangeInvisibleDurationResponse, answer) == OK
 
     @staticmethod
-    async def _code_of(answer: Any) -> int:
-        if not isinstance(answer, OnceDurable):
-            return int(answer.status.code)
-        assert await reached(answer.when, answer.mark) is None
-        return int(answer.response.status.code)
+    async def _code_of(kind: Any, answer: Any) -> int:
+        if isinstance(answer, Deferred):
+            assert await reached(answer.when, answer.mark) is None
+            answer = answer.message
+        response = kind.FromString(answer) if isinstance(answer, bytes) else answer
+        return int(response.status.code)
 
 
 class _NoKeys:

@@ -319,4 +319,5 @@ class PopEngine:
 
     def _freed(self, key: PopKey) -> None:
         """Something of a queue was acknowledged, or comes again: somebody may have waited for that."""
-        self.waits.wake_one(key.group, first_topic(key.group, key.queue.topic), key.queue)
+        if not self.waits.is_empty:
+            self.waits.wake_one(key.group, first_topic(key.group, key.queue.topic), key.queue)

@@ -78,6 +78,11 @@ class PopWaits:
         self._arrivals = arrivals
         self._waits: dict[tuple[str, str], GroupWaits] = {}
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody waits."""
+        return not self._waits
+
     def count(self, group: str, topic: str, queue: MessageQueue | None = None) -> int:
         """Return how many receivers wait for a group on a topic, or for one queue of it."""
         waits = self._waits.get((group, topic))

@@ -37,6 +37,8 @@ def retry_topic_to_write(group: str, topic: str, exists: Callable[[str], bool]) 
 
 def first_topic(group: str, topic: str) -> str:
     """Return the topic whose messages come again in a retry topic of POP; any other topic as it is."""
+    if not topic.startswith(RETRY_PREFIX):
+        return topic
     for kind in (TopicKind.RETRY, TopicKind.RETRY_V2):
         before = retry_topic(group, "", kind)
         if topic.startswith(before) and len(topic) > len(before):

@@ -71,10 +71,6 @@ class PopSlice(NamedTuple):
     deliveries: list[int]
     mark: int
 
-    def before(self, offset: int) -> int:
-        """Return how often a message was delivered before, beyond what its record says."""
-        return self.deliveries[self.offsets.index(offset)]
-
 
 class Left(NamedTuple):
     """What a receiver may still take: so many messages, about so many bytes."""

@@ -276,7 +276,7 @@ def check_topic_name(name: str) -> str | None:
 
 def random_queue(count: int) -> int:
     """Return a queue for a sender who leaves the choice to the broker."""
-    return random.randrange(count) if count > 0 else 0
+    return int(random.random() * count) if count > 0 else 0
 
 
 def topic_to_json(topic: Topic) -> dict[str, object]:

@@ -65,7 +65,7 @@ def peer_with_outbox() -> Peer:
 
 
 def call_of(peer: Peer, client_id: str) -> Call:
-    return Call(peer, {b"x-mq-client-id": client_id.encode()}, float("inf"), lambda messages, now: True)
+    return Call(peer, {b"x-mq-client-id": client_id.encode()}, lambda messages, now: True, trio.current_time())
 
 
 def signed(name: str, secret: str, *, upper: bool = True) -> dict[str, str]:

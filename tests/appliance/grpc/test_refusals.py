@@ -21,7 +21,7 @@ WRONG, DENIED, NOBODY = (
 
 def call(address: str) -> Call:
     peer = Peer(1, (address, 5), ("10.0.0.2", 8081), Outbox())
-    return Call(peer, {b"x-mq-client-id": b"c@1"}, float("inf"), lambda messages, now: True)
+    return Call(peer, {b"x-mq-client-id": b"c@1"}, lambda messages, now: True, 0.0)
 
 
 async def test_a_missing_right_is_told_once_for_an_address_and_all_refusals_count(

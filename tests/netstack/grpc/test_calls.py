@@ -18,7 +18,7 @@ def call(taken: list[bytes] | None = None, *, room: bool = True, outbox: Outbox 
         return room
 
     peer = Peer(1, ("10.0.0.1", 5), ("10.0.0.2", 8081), outbox or Outbox())
-    return Call(peer, {b"x-mq-client-id": "ü".encode()}, float("inf"), send)
+    return Call(peer, {b"x-mq-client-id": "ü".encode()}, send, 0.0)
 
 
 async def test_messages_come_in_order_and_then_the_end() -> None:

@@ -84,3 +84,14 @@ def test_pings_are_answered_now_and_then_all_of_them() -> None:
     sent, frames = link.outgoing(NOW + PONG_PAUSE_S)
     assert (b"second.." in sent, b"third..." in sent, frames) == (True, True, 0)
     assert link.pong_at is None
+
+
+def test_what_may_be_sent_follows_what_calls_have_used_and_what_the_client_grants() -> None:
+    link, _ = joined()
+    link.spend(65_535)
+    link.take((8, 0, 0, ((1 << 31) - 1).to_bytes(4, "big")))
+    assert link.window == (1 << 31) - 1
+    link.take((4, 0, 0, b"\x00\x04" + (100_000).to_bytes(4, "big")))
+    assert link.first_window == 100_000
+    with pytest.raises(ProtocolError, match="HTTP/2"):
+        link.take((8, 0, 0, (1).to_bytes(4, "big")))
