@@ -83,6 +83,29 @@ def test_progress_is_shown_and_a_reset_reaches_a_living_consumer(jvm: Jvm, clust
             assert len(collected.wait_count(16, 40)) == 16
 
 
+@pytest.mark.feature("administration: progress of a group, reset by time of a connected consumer", client="Java 5.5.0")
+def test_a_group_that_never_consumed_gets_a_retry_policy_and_a_place_to_begin(jvm5: Jvm, cluster: Box) -> None:
+    """What Apache's dashboard does for a group of which nobody is there: policy, then "reset", then "skip"."""
+    topic, group, kinds = unique("admin_begin"), unique("admin_begin_group"), "remoting.protocol.subscription"
+    with admin(jvm5, cluster) as tool, producer(jvm5, cluster.namesrv) as client:
+        create(jvm5, tool, cluster, topic, 1)
+        settings, policy = jvm5.new(f"{kinds}.SubscriptionGroupConfig"), jvm5.new(f"{kinds}.GroupRetryPolicy")
+        policy.setType(jvm5.cls(f"{kinds}.GroupRetryPolicyType").EXPONENTIAL)
+        policy.setExponentialRetryPolicy(jvm5.new(f"{kinds}.ExponentialRetryPolicy", 1000, 60_000, 3))
+        settings.setGroupName(group)
+        settings.setGroupRetryPolicy(policy)
+        tool.createAndUpdateSubscriptionGroupConfig(cluster.broker, settings)
+        kept = tool.examineSubscriptionGroupConfig(cluster.broker, group).getGroupRetryPolicy()
+        assert [kept.getRetryPolicy().nextDelayDuration(n) for n in (0, 1, 2, 9)] == [1000, 3000, 9000, 60_000]
+        for number in range(4):
+            client.send(jvm5.message(topic, str(number).encode()))
+        for time_ms, offset in ((0, 0), (-1, 4)):
+            with pytest.raises(Exception, match="Consumer not online"):  # code 206: tools go on with the next call
+                tool.resetOffsetByTimestamp(topic, group, time_ms, True)
+            tool.resetOffsetByTimestampOld(group, topic, time_ms, True)
+            assert tool.examineConsumeStats(group, topic).computeTotalDiff() == 4 - offset
+
+
 @ONE_VERSION
 @pytest.mark.feature("administration: state and stacks of a connected consumer, direct consumption")
 def test_a_living_consumer_shows_its_stacks_and_consumes_what_it_is_told_to(jvm: Jvm, cluster: Box) -> None:
