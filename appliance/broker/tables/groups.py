@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from appliance.broker.tables.creations import GROUP, Creations
-from appliance.broker.tables.retry_policy import RetryPolicy, retry_policy_from_json
+from appliance.broker.tables.retry_policy import RetryPolicy, stored_retry_policy
 from appliance.broker.tables.saving import SavedTable, TableFile, TableVersion, load_table, number, rows_of
 from appliance.broker.tables.topics import LEGAL
 from netstack.errors import Refused
@@ -194,5 +194,5 @@ def group_from_json(item: Mapping[str, object]) -> Group:
         sys_flag=number(item, "groupSysFlag", 0),
         consume_timeout_minutes=number(item, "consumeTimeoutMinute", 15),
         attributes=_attributes_from_json(attributes),
-        retry_policy=retry_policy_from_json(item.get("groupRetryPolicy")),
+        retry_policy=stored_retry_policy(item.get("groupRetryPolicy")),
     )

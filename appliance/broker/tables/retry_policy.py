@@ -29,7 +29,7 @@ class RetryPolicy(NamedTuple):
 
 
 def retry_policy_from_json(content: object) -> RetryPolicy | None:
-    """Return the policy of a stored or sent group, None for the default. Raises ValueError."""
+    """Return the policy of a sent group, None for the default. Raises ValueError."""
     if not isinstance(content, Mapping):
         return None
     if content.get("type") == EXPONENTIAL:
@@ -49,6 +49,14 @@ def retry_policy_from_json(content: object) -> RetryPolicy | None:
     if len(pauses) > MOST_PAUSES:
         raise ValueError(f"groupRetryPolicy has {len(pauses)} pauses, at most {MOST_PAUSES} are allowed")
     return RetryPolicy(tuple(_bounded("next", pause, LONGEST_MS) for pause in pauses))
+
+
+def stored_retry_policy(content: object) -> RetryPolicy | None:
+    """Return the policy of a stored group: the default in place of one that a master of Apache's allows alone."""
+    try:
+        return retry_policy_from_json(content)
+    except ValueError:
+        return None
 
 
 def _bounded(name: str, value: object, most: int) -> int:

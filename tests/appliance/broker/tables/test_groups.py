@@ -22,6 +22,13 @@ def test_groups_are_made_when_that_is_allowed() -> None:
         small.find("g")
 
 
+def test_a_group_with_a_retry_policy_that_is_refused_here_stays_without_it() -> None:
+    file = MemoryStateFile()
+    absurd = {"customizedRetryPolicy": {"next": [1 << 50]}, "type": "CUSTOMIZED"}
+    file.content = {"subscriptionGroupTable": {"g": {"groupName": "g", "retryMaxTimes": 3, "groupRetryPolicy": absurd}}}
+    assert GroupTable(file, now_ms=lambda: 1).get("g") == Group("g", retry_max_times=3)
+
+
 def test_names_of_groups_have_an_end() -> None:
     table = GroupTable(MemoryStateFile(), now_ms=lambda: 1)
     assert table.find("g" * 255)
