@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from appliance.group.links.link_stream import LinkTlsStream
+from appliance.group.links.link_stream import LARGE, LinkTlsStream
 from appliance.group.links.link_tls import LinkTls
 from tests.appliance.group.certificates import certificates, needs_openssl
 
@@ -42,6 +42,21 @@ async def test_what_the_socket_does_not_take_at_once_comes_whole_and_in_order() 
             await one.send_all(b"little")
             assert received == MUCH
             assert await other.receive_some() == b"little"
+
+
+async def test_what_the_socket_has_room_for_leaves_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with connected() as (one, other):
+        own = trio.socket.SOL_SOCKET, trio.socket.SO_SNDBUF
+        one._tcp.socket.setsockopt(*own, 8 * LARGE)
+        if one._tcp.socket.getsockopt(*own) < 8 * LARGE:
+            pytest.skip("the system allows no such buffer")
+        monkeypatch.setattr("appliance.group.links.link_stream._send_all", lambda *_: pytest.fail("a thread sends"))
+        with trio.fail_after(60):
+            await one.send_all(MUCH[: LARGE + 1])
+            received = bytearray()
+            while len(received) <= LARGE:
+                received += await other.receive_some()
+        assert received == MUCH[: LARGE + 1]
 
 
 async def test_a_send_that_nobody_takes_can_be_cancelled() -> None:
