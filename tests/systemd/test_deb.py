@@ -106,7 +106,10 @@ def upgrade(debian: Debian, newer: Path) -> None:
 
 
 def upgrade_template(debian: Debian, newest: Path) -> None:
-    debian.install(newest, "-o", "Dpkg::Options::=--force-confold")
+    debian.done("rocketbox", "safe", "enter", "tried")
+    said = debian.install(newest, "-o", "Dpkg::Options::=--force-confold")
+    assert "rocketbox: not started, the box is in safe mode: tried. To start it: sudo rocketbox safe leave" in said
+    debian.done("rocketbox", "safe", "leave")
     assert SETTING in (debian.root / CONFIG[1:]).read_text()
     assert "next version" in (debian.root / f"{CONFIG[1:]}.dpkg-dist").read_text()
     debian.wait_for("rocketbox.service")
