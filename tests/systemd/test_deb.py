@@ -118,6 +118,8 @@ def upgrade_template(debian: Debian, newest: Path) -> None:
 
 def remove_and_purge(debian: Debian, package: Path) -> None:
     root = debian.root
+    for file in (root / "usr/lib/rocketbox/lib/watchdog/__pycache__").iterdir():
+        file.unlink()  # as py3compile leaves it on a full disk
     debian.apt("remove", "rocketbox")
     assert not (root / "usr/lib/rocketbox").exists()
     assert debian.run("systemctl", "is-active", "rocketbox.service", "rocketbox-broker.socket").returncode != 0
