@@ -74,7 +74,12 @@ class Collected:
             self._more.wait_for(lambda: enough(self.seen), seconds)
             return list(self.seen)
 
-    def wait_count(self, number: int, seconds: float = 30) -> list[Seen]:
+    def wait_count(self, number: int, seconds: float = 60) -> list[Seen]:
+        """As `wait`, for a number of messages.
+
+        A Java consumer that starts while its client is at another heartbeat sends none of its own, and the next one
+        comes 30 s later: it has no queues until then (MQClientInstance.sendHeartbeatToAllBrokerWithLock, 5.5.0).
+        """
         return self.wait(lambda seen: len(seen) >= number, seconds)
 
 
