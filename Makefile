@@ -46,14 +46,6 @@ help:
 	@echo 'make test-spark-versions  source, jobs and connectors with PySpark 4.0 to 4.3, an environment for each (some GB)'
 	@echo 'make system-packages  (root) install the Debian packages that the system tests need'
 
-# The wheel of Spark takes a core for 40 s: it is made beside the rest, and comes out of pip's cache at the end. The rest:
-define TOOLS
-import itertools, tomllib
-extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]
-print(*sorted(x for x in {*itertools.chain(*extras.values())} if not x.startswith(("pyspark", "rocketbox"))), sep="\n")
-endef
-export TOOLS
-
 setup: .venv/java/.ready compiled library
 	@echo "ready: .venv, Java $$(.venv/java/bin/java -version 2>&1 | sed -n 's/.*version "\([^"]*\)".*/\1/p')"
 
@@ -67,10 +59,7 @@ setup: .venv/java/.ready compiled library
 	@echo '  1 of 2: the libraries of box and gateway, checked by digest'
 	@$(PIP) install -q --require-hashes -r .lock-gateway.txt
 	@echo '  2 of 2: Spark and the tools for tests'
-	@made=.build/tmp/spark; trap 'kill $$wheel 2>/dev/null; rm -rf $$made' EXIT; \
-	$(PIP) wheel -q --no-deps --no-build-isolation -c .constraints.txt -w $$made pyspark >/dev/null 2>&1 & wheel=$$!; \
-	$(PY) -c "$$TOOLS" > .build/tmp/tools.txt && $(PIP) install -q --no-compile -c .constraints.txt -r .build/tmp/tools.txt && { wait $$wheel; \
-	$(PIP) install -q --no-compile -c .constraints.txt --no-build-isolation --config-settings editable_mode=compat -e '.[dev,gateway]'; }
+	@$(PIP) install -q --no-compile -c .constraints.txt --no-build-isolation --config-settings editable_mode=compat -e '.[dev,gateway]'
 	@echo ".venv is set up, $$(( $$(date +%s) - $$(cat .build/tmp/began) )) s"; touch $@
 
 # What a box, a gateway and the Spark image install, with the digests of every file of each version: what a bundle, an image
