@@ -126,10 +126,7 @@ class Changes:
         if answer.code == ResponseCode.SUCCESS:
             return f"The members of {group} continue there."
         if self._watched.tables.clients.consumers(group) is not None:  # they would write their own over it
-            text = (
-                f"{group} has members and no offset yet on some queue of {topic.name}: stop the members and reset again"
-            )
-            raise ChangeRefused(text)
+            raise ChangeRefused(f"the members of {group} were not told: {answer.remark}; stop them and reset again")
         for queue_id, target in (await self._targets(topic, time_ms)).items():
             offset = UpdateConsumerOffsetHeader(group, topic.name, queue_id, target)
             await self._asked(request(RequestCode.UPDATE_CONSUMER_OFFSET, offset.to_ext()))
