@@ -26,7 +26,8 @@ import trio
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.bench.bench_boxes import NOW, allow_files, resident_mb
-from tests.bench.bench_gateways import RECORDS, TICKS, TOP, client_context, make_certs
+from tests.bench.bench_gateways import RECORDS, TOP, client_context, make_certs
+from tests.bench.harness import processor_s
 from uplink_spark.testing import encode_log, raw_piece
 from uplink_spark.wire import frames
 from uplink_spark.wire.batch import PieceSource
@@ -106,20 +107,15 @@ class IdleBox:
             await trio.sleep(self._crowd.every_s)
 
 
-def used_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
 async def measure(crowd: Crowd, pid: int, boxes: int, seconds: float) -> None:
     async with trio.open_nursery() as nursery:
-        mb, used, began = resident_mb(pid), used_s(pid), time.perf_counter()
+        mb, used, began = resident_mb(pid), processor_s(pid), time.perf_counter()
         for number in range(boxes):
             nursery.start_soon(IdleBox(number, crowd).run)
             await trio.sleep(0.0105)  # the gateway begins 100 handshakes a second
         while crowd.welcomed < boxes:  # noqa: ASYNC110 - a count has no event
             await trio.sleep(0.1)
-        spent, kib = used_s(pid) - used, (resident_mb(pid) - mb) * 1024
+        spent, kib = processor_s(pid) - used, (resident_mb(pid) - mb) * 1024
         took, now_mb = time.perf_counter() - began, resident_mb(pid)
         each = f"{spent / boxes * 1000:.2f} ms of processor time and {kib / boxes:.0f} KiB a connection"
         print(f"{boxes} boxes welcomed in {took:.0f} s: {each}, {mb:.0f} MB before, {now_mb:.0f} MB now", flush=True)
@@ -127,10 +123,10 @@ async def measure(crowd: Crowd, pid: int, boxes: int, seconds: float) -> None:
             if name == "shipping":
                 crowd.ship.set()
                 await trio.sleep(crowd.every_s)
-            used, began, pieces = used_s(pid), time.perf_counter(), crowd.receipted
+            used, began, pieces = processor_s(pid), time.perf_counter(), crowd.receipted
             await trio.sleep(seconds)
             minutes = boxes * (time.perf_counter() - began) / 60
-            cost = (used_s(pid) - used) / minutes
+            cost = (processor_s(pid) - used) / minutes
             print(
                 f"{name}: {cost * 1000:.2f} ms of processor time a box and minute, {60 / cost:,.0f} boxes fill a core; "
                 f"{crowd.receipted - pieces} pieces receipted, {resident_mb(pid):.0f} MB",

@@ -33,11 +33,13 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+import psutil
 import trio
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.bench.bench_boxes import NOW, allow_files, resident_mb
+from tests.bench.harness import processor_s
 from uplink_spark.box.link.connect import Backoff
 from uplink_spark.centre.certs import make_box, make_ca, make_gateway
 from uplink_spark.errors import ProtocolError
@@ -55,7 +57,6 @@ COMMON, PORT, METRICS = "10.78.0.100", 10940, 10941
 BREAKS = (OSError, trio.TooSlowError, trio.BrokenResourceError, trio.ClosedResourceError, LinkClosed, ProtocolError)
 RECORDS = [MadeRecord(body=b"%02d" % number + b"x" * 198) for number in range(5)]
 DIALING = 64  # boxes at once: more and this process, which is all boxes, is too slow for the deadlines of one
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class TurnedAway(Exception):
@@ -269,10 +270,9 @@ class GatewayProcess:
         self.most_mb, self.used_s = 0.0, 0.0
 
     def look(self) -> None:
-        with suppress(OSError, StopIteration):
+        with suppress(OSError, StopIteration, psutil.Error):
             self.most_mb = max(self.most_mb, resident_mb(self.process.pid))
-            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-            self.used_s = (int(fields[11]) + int(fields[12])) / TICKS
+            self.used_s = processor_s(self.process.pid)
 
     def told(self) -> dict[str, int]:
         """Return boxes, shards and how connections began, from its metrics."""

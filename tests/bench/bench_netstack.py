@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import trio
 
@@ -21,6 +20,7 @@ from netstack.serving.server import open_listeners, serve_remoting
 from netstack.wire.command import RemotingCommand, encode_command
 from netstack.wire.conversation import Answer, DeferredReply, Reply
 from netstack.wire.message_headers import SendMessageHeader, SendMessageReply
+from tests.bench.harness import processor_s
 from tests.netstack import samples
 
 SEND_EXT = samples.SEND_EXT | {"i": "UNIQ_KEY\x017F00000100002A9F0000000000000000\x02WAIT\x01true\x02TAGS\x01TagA"}
@@ -88,16 +88,11 @@ def measure(kind: str, window: int, seconds: float) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout
         port = int(server.stdout.readline())
-        before = cpu_seconds(server.pid)
+        before = processor_s(server.pid)
         rate = trio.run(load, port, window, seconds)
-        used = (cpu_seconds(server.pid) - before) / seconds
+        used = (processor_s(server.pid) - before) / seconds
         server.kill()
     print(f"{kind:6} window {window:4}: {rate:8.0f} frames/s, {used / rate * 1e6:6.1f} µs of CPU per frame")
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().split()
-    return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ import trio
 from storage_driver.log.clock import wall_ms
 from storage_driver.record import Message, encode_host
 from storage_driver.store import StoreConfig, open_store
+from tests.bench.harness import processor_s
 from uplink_spark.box.cutting.cutter import CutOrder, cut_piece
 from uplink_spark.box.link.connect import GatewayConnection, greet, open_stream
 from uplink_spark.box.shipper import make_uplink
@@ -69,11 +70,6 @@ async def fill(root: Path, megabytes: int, size: int) -> None:
 def cpu() -> float:
     use = resource.getrusage(resource.RUSAGE_SELF)
     return use.ru_utime + use.ru_stime
-
-
-def cpu_of(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def settled() -> None:
@@ -162,9 +158,9 @@ def ship(megabytes: int, size: int, *, tls: bool, codec: str = "auto") -> None:
         trio.run(fill, folder / "store", megabytes, size)
         certs = make_certs(folder) if tls else None
         with gateway(folder, certs) as (port, pid):
-            before = cpu_of(pid)
+            before = processor_s(pid)
             done = trio.run(drain, folder / "store", port, certs, codec)
-            centre = cpu_of(pid) - before
+            centre = processor_s(pid) - before
         wire = sum(path.stat().st_size for path in (folder / "landing").rglob("*.pack"))
     box_s, centre_s = (used / done.raw * 100 * MB for used in (done.box_cpu, centre))
     print(
@@ -222,9 +218,9 @@ def land(megabytes: int, size: int, *, tls: bool) -> None:
         frames = trio.run(cut, folder / "store", hellos)
         certs = make_certs(folder) if tls else None
         with gateway(folder, certs) as (port, pid):
-            before = cpu_of(pid)
+            before = processor_s(pid)
             meter = trio.run(feed, port, certs, hellos[0], frames)
-            centre = (cpu_of(pid) - before) / hellos[0].durable * 100 * MB
+            centre = (processor_s(pid) - before) / hellos[0].durable * 100 * MB
     print(f"land {label(tls)} {size:10} B bodies: {meter.rate():6.1f} MB/s; CPU s per 100 MB: gateway {centre:.2f}")
 
 

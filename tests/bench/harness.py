@@ -43,6 +43,12 @@ def pace_ms() -> float:
     return min(took) * 1000
 
 
+def processor_s(pid: int) -> float:
+    """Return the processor time that a process has used, in seconds. Raises psutil.Error when it is gone."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Return rows under heads, the first column to the left, the others to the right."""
     lines = [list(map(str, heads)), *([str(cell) for cell in row] for row in rows)]
