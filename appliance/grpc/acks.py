@@ -12,13 +12,13 @@ from appliance.broker.pop.pop_table import Handle
 from appliance.broker.pop.retry_topics import retry_topic
 from appliance.broker.pop_requests.receipts import PopReceipt
 from appliance.broker.rights import Need, Perm, ResourceKind, of_topic
-from appliance.grpc.answer_bytes import acknowledged
 from appliance.grpc.clients import ClientSession
 from appliance.grpc.methods import Later
 from appliance.grpc.outcome import Rejection, fill_ok, fill_overall, ok
 from appliance.grpc.receipts import is_over, receipt_from
 from appliance.grpc.receives import check_invisible
 from appliance.grpc.resources import group_of, topic_of
+from netstack.grpc.answer_bytes import acknowledged
 from netstack.grpc.calls import Call, Deferred
 from netstack.grpc.v2.definition_pb2 import Code, Status
 from netstack.grpc.v2.service_pb2 import (

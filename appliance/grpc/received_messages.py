@@ -74,8 +74,7 @@ def fill_delivery(made: Any, attempt: int, handle: str, invisible_ms: int) -> No
     """Say for which delivery of a message its receiver has it, by what name and for how long."""
     system = made.system_properties
     system.delivery_attempt, system.receipt_handle = attempt, handle
-    duration = system.invisible_duration
-    duration.seconds, duration.nanos = invisible_ms // 1000, invisible_ms % 1000 * 1_000_000
+    _fill_time(system.invisible_duration, invisible_ms)
 
 
 def _fill_time(made: Any, time_ms: int) -> None:

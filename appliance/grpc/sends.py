@@ -11,7 +11,6 @@ from appliance.broker.intake import not_durable, refusal
 from appliance.broker.publish.publishing import Published, Publishing
 from appliance.broker.rights import Perm, of_topic
 from appliance.broker.tables.topics import Topic, random_queue
-from appliance.grpc.answer_bytes import stored
 from appliance.grpc.clients import ClientSession
 from appliance.grpc.methods import NOT_STORED
 from appliance.grpc.outcome import Rejection, fill_ok, fill_overall, status_of
@@ -19,6 +18,7 @@ from appliance.grpc.resources import topic_of
 from appliance.grpc.sent_messages import Sent, read_sent
 from appliance.grpc.transactions import transaction_id
 from netstack.errors import Refused
+from netstack.grpc.answer_bytes import stored
 from netstack.grpc.calls import Call, Deferred
 from netstack.grpc.v2.definition_pb2 import Code
 from netstack.grpc.v2.service_pb2 import SendMessageResponse

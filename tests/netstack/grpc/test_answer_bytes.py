@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.grpc.answer_bytes import acknowledged, stored
 from appliance.grpc.outcome import fill_ok
+from netstack.grpc.answer_bytes import acknowledged, stored
 from netstack.grpc.v2.service_pb2 import AckMessageResponse, SendMessageResponse
 
 TEXTS = st.one_of(st.text(max_size=40), st.text(min_size=120, max_size=260))

@@ -3,10 +3,10 @@
 Source: Protocol Buffers Encoding; the fields are those of `SendMessageResponse` and `AckMessageResponse`.
 """
 
-from appliance.grpc.outcome import ok
+from netstack.grpc.v2.definition_pb2 import Code, Status
 
 _SMALL = [bytes((size,)) for size in range(0x80)]
-_OK = ok().SerializeToString()
+_OK = Status(code=Code.OK, message="OK").SerializeToString()
 _STATUS = b"\x0a" + _SMALL[len(_OK)] + _OK  # field 1
 _ENTRY = _STATUS + b"\x12"  # field 2 follows
 _ENTRY_STATUS = b"\x1a" + _STATUS[1:]  # field 3
