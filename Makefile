@@ -133,9 +133,9 @@ proto: .venv/.ready
 run: .venv/java/.ready compiled
 	@$(IN) $(PY) docs/examples/vitals.py $(if $(KEEP),--keep) $(ARGS)
 
-# Two workers for a core: many tests wait, for other processes and for the disk. What shares a JVM, a Spark or a
+# Three workers for a core: many tests wait, for other processes and for the disk. What shares a JVM, a Spark or a
 # container stays on one of them (tests/conftest.py).
-LANES := -n $(shell n=$$(( 2 * $$(nproc) )); echo $$(( n < 4 ? n : 4 ))) --dist loadgroup --no-loadscope-reorder
+LANES := -n $(shell n=$$(( 3 * $$(nproc) )); echo $$(( n < 6 ? n : 6 ))) --dist loadgroup --no-loadscope-reorder
 HOT_LANES := -n 2 --dist loadgroup --no-loadscope-reorder
 
 # All of them as pure Python; behind them, in what they leave of the cores, those of the hot path and of durability with

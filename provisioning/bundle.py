@@ -30,6 +30,7 @@ LENGTH = struct.Struct(">I")
 START = len(MAGIC) + LENGTH.size
 SIGNATURE_BYTES = 64
 COMPILED = "__pycache__"
+SMALLEST = 9 | lzma.PRESET_EXTREME  # xz; half a minute for what a box needs, where 0 takes two seconds
 MAX_MANIFEST = 1 << 20
 READ_BYTES = 1 << 20
 
@@ -122,8 +123,8 @@ def build_bundle(out: Path, manifest: Manifest, parts: Iterable[Path], private_k
                     target.write(block)
 
 
-def pack_app(tree: Path, out: Path) -> dict[str, tuple[int, int, str]]:
-    """Pack `tree/lib` as a reproducible tar.xz, return its list of files."""
+def pack_app(tree: Path, out: Path, preset: int = SMALLEST) -> dict[str, tuple[int, int, str]]:
+    """Pack `tree/lib` as a reproducible tar.xz, return its list of files; `preset`: xz's, 0 is quick."""
 
     def plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
         member.uid = member.gid = 0
@@ -134,7 +135,7 @@ def pack_app(tree: Path, out: Path) -> dict[str, tuple[int, int, str]]:
 
     sources = [path for path in (tree / "lib").rglob("*") if COMPILED not in path.parts]
     found = sorted(sources, key=lambda path: (path.is_file(), path.suffix, path))  # likes compress
-    with tarfile.open(out, "w:xz", preset=9 | lzma.PRESET_EXTREME) as packed:  # type: ignore[call-overload]
+    with tarfile.open(out, "w:xz", preset=preset) as packed:  # type: ignore[call-overload]
         for path in [tree / "lib", *found]:
             packed.add(path, str(path.relative_to(tree)), recursive=False, filter=plain)
     return {path: row for path, row in list_tree(tree).items() if f"/{COMPILED}/" not in path}

@@ -27,7 +27,6 @@ LANES = (
     "java 5.5.0",
     "test_kills",
     "test_go_and_node",
-    "test_cluster",
     "test_store_files",
     "client",
 )

@@ -1,7 +1,7 @@
 """`make bundle`: the product of this checkout as a signed bundle.
 
     python -m provisioning.packaging.make_bundle WORK [--version V] [--key private.pem] [--models x1,x2] [--oldest V]
-        [--arch arm64]
+        [--arch arm64] [--quick]
 
 Without --key a key pair for tests is made in WORK; its public half must be put into a box's /usr/lib/rocketbox/keys/.
 """
@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from provisioning.bundle import Manifest, build_bundle, describe_part, make_key, pack_app
+from provisioning.bundle import SMALLEST, Manifest, build_bundle, describe_part, make_key, pack_app
 from provisioning.errors import ProvisioningError
 from provisioning.packaging.app_tree import SBOM, build_tree, project_version, python_version
 from provisioning.packaging.library import LIBRARIES
@@ -33,6 +33,7 @@ def main() -> int:
     parser.add_argument("--python", default="/usr/bin/python3")
     parser.add_argument("--arch", choices=MACHINES, default=HERE, required=HERE is None, help="processor of the box")
     parser.add_argument("--root", type=Path, help="bundle this root file system (of make image) instead of the product")
+    parser.add_argument("--quick", action="store_true", help="compress little, for tests: half a minute less")
     arguments = parser.parse_args()
     try:
         out = make(arguments)
@@ -56,7 +57,7 @@ def make(arguments: argparse.Namespace) -> Path:
     else:
         build_tree(work / "tree", top, arguments.python, version, machine=machine, compiled=top / LIBRARIES)
         content = work / f"{name}.tar.xz"
-        files = pack_app(work / "tree", content)
+        files = pack_app(work / "tree", content, 0 if arguments.quick else SMALLEST)
     key = arguments.key or test_key(work)
     manifest = Manifest(
         version=version,

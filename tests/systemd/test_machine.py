@@ -242,7 +242,7 @@ def test_a_stalled_disk_is_not_fed_and_the_product_comes_back_when_it_answers(tm
 
 def test_a_running_box_is_provisioned_updated_and_proves_it_without_a_reboot(tmp_path: Path, slot: Path) -> None:
     work = tmp_path / "bundle"
-    words = [sys.executable, "-m", "provisioning.packaging.make_bundle", str(work), "--version", "1.1.0"]
+    words = [sys.executable, "-m", "provisioning.packaging.make_bundle", str(work), "--version", "1.1.0", "--quick"]
     subprocess.run(words, cwd=TOP, check=True, capture_output=True)
     machine = Machine(tmp_path / "box", slot, config=CONFIG, drop_in=QUICK)
     (tmp_path / "box/usr/lib/rocketbox/keys/test.pem").write_bytes((work / "test.pem").read_bytes())

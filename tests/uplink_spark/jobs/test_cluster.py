@@ -189,7 +189,7 @@ def run_with_kills(
     assert Table(config.table).snapshot().end == {"0": 40}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_rows_of_a_submitted_job_are_exact_when_an_executor_is_killed_and_its_settings_win(
     tmp_path: Path, fleet: Fleet, config: BronzeConfig, spark_home: dict[str, str]
 ) -> None:
