@@ -209,7 +209,7 @@ class ClientSessions:
             session = self._open(key, ClientSession(peer, client_id, _library(call), self._renew))
         elif peer is not session.connection:
             self._called(session, peer)
-        session.signer, session.heard_s = signer, call.began_s
+        session.signer, session.heard_s = signer, max(session.heard_s, call.began_s)
         return session
 
     def room(self, peer: Peer) -> AnswerRoom:

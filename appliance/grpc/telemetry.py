@@ -113,6 +113,7 @@ class ClientStreams:
         check_command(raw)
         command = decoded(TelemetryCommand, raw)
         session = stream.session = self._sessions.of(call)
+        session.heard()  # the call may have begun hours ago
         if command.WhichOneof("command") != "settings":
             stream.reported(command)
             return b""

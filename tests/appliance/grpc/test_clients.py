@@ -222,6 +222,18 @@ async def test_a_silent_client_gives_its_messages_back_while_others_share_its_co
     assert silent.settings is not None, "a client that only slept goes on"
 
 
+async def test_a_call_that_began_long_ago_makes_no_client_silent(autojump_clock: object) -> None:
+    sessions = ClientSessions(Open(), Open(), lambda handle, time_ms: None)
+    peer = peer_with_outbox()
+    first = call_of(peer, "lives@1")
+    session = sessions.of(first)
+    await trio.sleep(SILENT_S + 1)
+    assert session.is_silent(trio.current_time())
+    sessions.of(call_of(peer, "lives@1"))
+    sessions.of(first)
+    assert not session.is_silent(trio.current_time())
+
+
 def test_a_client_that_said_nothing_of_itself_ends_with_its_first_connection() -> None:
     async def run() -> None:
         sessions = ClientSessions(Open(), Open(), lambda handle, time_ms: None)

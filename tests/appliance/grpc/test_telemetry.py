@@ -1,5 +1,6 @@
 """The stream of a client: settings in, settings in force out; heartbeats and leave of known clients alone."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,11 @@ import trio
 
 from appliance.__main__ import main
 from appliance.grpc import telemetry
+from appliance.grpc.clients import ClientSessions
 from appliance.grpc.outcome import Rejection
+from appliance.grpc.refusals import Refusals
 from appliance.grpc.settings_waits import SettingsWaits
-from appliance.grpc.telemetry import check_settings
+from appliance.grpc.telemetry import ClientStreams, TelemetryRules, check_settings
 from netstack.grpc.v2 import definition_pb2, service_pb2
 from tests.appliance.grpc.asking import (
     Code,
@@ -23,6 +26,8 @@ from tests.appliance.grpc.asking import (
     receiving,
     sending,
 )
+from tests.appliance.grpc.test_clients import call_of, peer_with_outbox
+from tests.appliance.grpc.test_methods import Open
 
 HEARTBEAT = service_pb2.HeartbeatRequest(client_type=definition_pb2.ClientType.PRODUCER)
 LEAVE = service_pb2.NotifyClientTerminationRequest()
@@ -86,6 +91,20 @@ async def test_a_newer_stream_of_a_client_outlives_the_older(tmp_path: Path) -> 
         await client.client.flush()
         await client.client.calls[older].ended.wait()
         assert (await client.ask("Heartbeat", HEARTBEAT)).status.code == Code.OK
+
+
+async def test_what_a_client_says_on_a_stream_that_it_opened_long_ago_is_heard_now(autojump_clock: object) -> None:
+    gate, peer = Open(), peer_with_outbox()
+    sessions = ClientSessions(gate, gate, lambda handle, time_ms: None)
+    rules = TelemetryRules(1 << 20, Refusals(Counter()))
+    streams = ClientStreams(rules, sessions, None, None, now_ms=lambda: 0)  # type: ignore[arg-type]
+    call = call_of(peer, "client@1")
+    await trio.sleep(3600)
+    report = service_pb2.TelemetryCommand(thread_stack_trace=service_pb2.ThreadStackTrace(nonce="1"))
+    call.arrived(report.SerializeToString())
+    call.half_closed()
+    await streams.handle(call)
+    assert sessions.of(call).heard_s == trio.current_time()
 
 
 @pytest.mark.parametrize(
