@@ -223,6 +223,8 @@ class Http2Server:
             one.half_closed, one.since = True, None
             found.append(Received(number, payload[PREFIX:], True))
             return
+        if len(payload) < size and not last:  # what is granted to a message counts no padding
+            self._increment(number, one, size - len(payload))
         self._count(one, len(payload))
         one.buffer += payload
         self._messages(number, one, last, found, now)

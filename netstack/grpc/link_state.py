@@ -40,6 +40,7 @@ class LinkState:
         self._pong_at = -inf  # not before: the next one
         self.latest = 0  # call
         self.resized = False  # the next block of headers is to say that this side remembers none
+        self._put_own()
 
     def called(self, stream: int) -> None:
         """Note the latest call: a goodbye names it."""
@@ -61,6 +62,8 @@ class LinkState:
             events: list[Event] = self._h2.receive_data(frame_bytes(kind, flags, stream, payload))
         except BrokenHttp2 as exc:
             raise ProtocolError(f"HTTP/2: {exc}") from None
+        finally:
+            self._put_own()
         self.window = self._h2.outbound_flow_control_window
         self.first_window = self._h2.remote_settings.initial_window_size
         for event in events:
@@ -103,6 +106,11 @@ class LinkState:
     def say_goodbye(self, code: ErrorCodes, text: str) -> None:
         """Say that no more calls are taken."""
         self._h2.close_connection(code, text.encode()[:256])
+        self._put_own()
+
+    def _put_own(self) -> None:
+        """Send what h2 says behind all that was said before: what follows its answer to settings obeys them."""
+        self._out.append(bytes(self._h2.data_to_send()))
 
     @property
     def pong_at(self) -> float | None:
@@ -113,10 +121,10 @@ class LinkState:
         """Return the bytes to send, and how many frames of calls are among them."""
         out, sent = self._out, self._sent
         self._out, self._sent = [], 0
-        own = bytes(self._h2.data_to_send())
         if self._pongs and now >= self._pong_at:
-            own, self._pongs, self._pong_at = self._pongs + own, b"", now + PONG_PAUSE_S
-        return b"".join([own, *out]) if out else own, sent
+            out.insert(0, self._pongs)
+            self._pongs, self._pong_at = b"", now + PONG_PAUSE_S
+        return b"".join(out), sent
 
 
 def _known_settings(payload: bytes) -> bytes:

@@ -135,6 +135,21 @@ def test_a_large_message_is_granted_room_in_one_piece() -> None:
     assert both.server.partial_bytes == 0
 
 
+def test_padding_takes_nothing_of_what_is_granted_to_a_large_message() -> None:
+    both = Both()
+    number, data = both.begin(), enveloped(bytes(MIB))
+    both.exchange()
+    found = list[CallEvent]()
+    while data:
+        window = both.client.local_flow_control_window(number)
+        size = min(window, 16_000, len(data))
+        assert size > 0, f"{len(data)} bytes have no window"
+        both.client.send_data(number, data[:size], pad_length=255 if window - size > 255 else None)
+        data = data[size:]
+        found += both.exchange()
+    assert found == [Received(number, bytes(MIB))]
+
+
 def test_a_large_message_waits_while_others_have_all_the_room() -> None:
     uploads = Uploads(100)
     both = Both(uploads)
@@ -269,6 +284,19 @@ def test_calls_use_the_windows_that_the_settings_of_the_client_change() -> None:
     both.exchange()
     assert both.server.blocked_bytes == 900
     both.client.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 1000})
+    both.exchange()
+    assert (both.server.blocked_bytes, both.trailers()["grpc-status"]) == (0, "0")
+
+
+def test_what_leaves_before_settings_are_confirmed_obeys_the_former_ones() -> None:
+    both = Both()
+    both.client.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 100})
+    number = both.begin(end=True)
+    both.exchange()
+    both.server.answer(number, bytes(995))
+    both.exchange()
+    both.client.increment_flow_control_window(900, number)
+    both.client.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 0})
     both.exchange()
     assert (both.server.blocked_bytes, both.trailers()["grpc-status"]) == (0, "0")
 
