@@ -78,6 +78,8 @@ install --no-index --upgrade "$wheel"
 [ "$kind" != box ] || (cd "$top" && "$ours" -m provisioning.packaging.library "$site/rocketbox/own" --machine "$machine" --python $python)
 rm -rf "$site/bin"
 find "$site" -name direct_url.json -delete # where the wheel lay on the machine that built
+# The kernel drops what the first process of a container has no handler for: SIGTERM would wait for SIGKILL.
+echo 'import os; os.getpid() == 1 and __import__("signal").signal(15, lambda *_: os._exit(0))' > "$site/rocketbox-stop.pth"
 
 # --- the commands, one user, and what nobody needs
 ln -s python$python "$root/usr/bin/python3"
@@ -94,10 +96,10 @@ rm -rf "$root"/usr/share/{man,locale,info,lintian,bug,applications,pixmaps,base-
     "$site"/{psutil,numpy,numpy/*}/tests "$site"/trio/_tests "$site"/trio/_core/_tests
 find "$site" \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.a' -o -name '*.h' -o -name '*.c' \) -delete
 
-# --- byte code by the image's own Python: a read-only root can keep none later
+# --- byte code by the image's own Python: a read-only root can keep none later. -B: what it loads itself would name this folder
 run=("$root/$loader" --library-path "$root/usr/lib/$machine-linux-gnu")
 [ "$arch" = "$host" ] || run=("qemu-$machine-static" -L "$root")
-"${run[@]}" "$root/usr/bin/python$python" -I -m compileall -q --invalidation-mode unchecked-hash -s "$root" \
+"${run[@]}" "$root/usr/bin/python$python" -IB -m compileall -q --invalidation-mode unchecked-hash -s "$root" \
     "$root/usr/lib/python$python" "$site" || fail "the Python of the image does not compile its modules"
 
 # --- one layer, the same bytes for the same inputs

@@ -81,6 +81,17 @@ def test_the_image_is_small_and_the_same_inputs_give_the_same_bytes(podman: Podm
     assert list(config["Volumes"]) == ["/var/lib/rocketbox"]
 
 
+LOOKED_UP = """from pathlib import Path
+print([str(each) for each in Path("/usr/lib").rglob("*.pyc") if each.read_bytes()[4] != 1])"""  # flags, PEP 552
+
+
+def test_no_start_compiles_a_module_and_no_byte_code_depends_on_the_folder_of_the_build(
+    podman: Podman, image: str
+) -> None:
+    words = ("run", "--rm", *podman.extra, "--read-only", "--entrypoint", "python3", image, "-IB", "-c", LOOKED_UP)
+    assert podman(*words).stdout.strip() == "[]"  # the others have the time of a source, and this folder's name
+
+
 def test_the_first_message_is_sent_and_read_within_a_minute_of_the_archive(
     podman: Podman, archive: Path, image: str, name: str
 ) -> None:
@@ -124,6 +135,14 @@ def test_a_killed_box_started_again_has_every_acknowledged_message_and_sigterm_s
     podman.wait_ready(name)
     read = podman("exec", name, "rocketbox", "consume", "T", "--from", "first", "--max", "5", "--timeout", "20").stdout
     assert all(f"number {number}" in read for number in range(5)), read
+
+
+def test_sigterm_ends_a_process_that_has_no_handler_yet(podman: Podman, image: str, name: str) -> None:
+    text = "print('up', flush=True); import time; time.sleep(60)"  # as a box that starts, or a job of Spark
+    podman("run", "-d", "--name", name, *podman.extra, "--entrypoint", "python3", image, "-I", "-c", text)
+    podman.wait(lambda: "up" in podman("logs", name).stdout, name)
+    podman("stop", "-t", "20", name)
+    assert podman.inspect(name)["State"]["ExitCode"] == 0
 
 
 def test_the_health_check_tells_a_box_that_serves_from_one_that_does_not(podman: Podman, image: str, name: str) -> None:
