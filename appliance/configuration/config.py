@@ -15,8 +15,10 @@ from appliance.errors import ConfigError, ConfigProblem
 from netstack.serving.addresses import is_loopback
 from storage_driver.named_tuple import NamedTuple
 
-__all__ = ["Config", "HostFacts", "load_config", "nearest"]
+__all__ = ["Config", "HostFacts", "load_config", "nearest", "unknown_variables"]
 
+VARIABLE = "ROCKETBOX_"
+NO_SETTINGS = frozenset(("ROCKETBOX_CONTEXT", "ROCKETBOX_PURE"))
 SMALL_DISK_BYTES = 64 << 30  # below it one segment of 1 GiB is too large a share to delete at once
 SHIPPED_MIB = 7  # a whole record, properties included, fits into a piece of 8 MiB
 
@@ -110,10 +112,23 @@ def _take_file(reader: _Reader, parsed: Mapping[str, Any], text: str) -> None:
 
 
 def _take_environment(reader: _Reader, environ: Mapping[str, str]) -> None:
-    spelled = {"ROCKETBOX_" + name.replace(".", "_").upper(): name for name in reader.rules}
+    spelled = _variables(reader.rules)
     for variable, value in sorted(environ.items()):
         if variable in spelled:
             reader.take(spelled[variable], value, "environment")
+
+
+def _variables(names: Iterable[str]) -> dict[str, str]:
+    return {VARIABLE + name.replace(".", "_").upper(): name for name in names}
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return what looks like a setting and is none, with the nearest that is; Kubernetes makes such names too."""
+    spelled = _variables(rules())
+    named = (each for each in sorted(environ) if each.startswith(VARIABLE))
+    unknown = [each for each in named if each not in spelled and each not in NO_SETTINGS]
+    known = [each.removeprefix(VARIABLE) for each in spelled]
+    return [f"{each}{nearest(each.removeprefix(VARIABLE), known)}" for each in unknown]
 
 
 def _built(reader: _Reader) -> Config:

@@ -17,6 +17,7 @@ from pathlib import Path
 import trio
 
 from appliance.commands.settings import add_config_arguments, chosen_config, config_file, data_folder
+from appliance.configuration.config import unknown_variables
 from appliance.configuration.settings import Config
 from appliance.errors import ConfigError, PortTaken, only_cause
 from appliance.gc_tuning import settle
@@ -68,6 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
         refuse_apache_folder(data)
         refuse_root(data)
         config = chosen_config(arguments, data, {key: value for key, value in given.items() if value is not None})
+        for unknown in unknown_variables(os.environ):
+            log.warning("event=variable_ignored text='it sets nothing: %s' next_step='see config reference'", unknown)
         supervision = begin(config, data, config_file(arguments))
         trio.run(_until_signal, config, data, supervision)
     except EXPECTED as exc:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.configuration.config import Config, HostFacts, load_config
+from appliance.configuration.config import Config, HostFacts, load_config, unknown_variables
 from appliance.configuration.parts import store_config
 from appliance.configuration.settings import AdvertiseRule, UplinkWindow, rules, tables
 from appliance.errors import ConfigError
@@ -61,6 +61,14 @@ def test_command_line_wins_over_environment_and_that_over_the_file() -> None:
         "environment",
         "file",
     ]
+
+
+def test_a_variable_that_sets_nothing_is_named_with_the_nearest_that_does() -> None:
+    environ = {"ROCKETBOX_STORE_QUOTA_GB": "20", "ROCKETBOX_STORE_QUOTA_GIB": "20", "ROCKETBOX_PURE": "1", "HOME": "/"}
+    environ["ROCKETBOX_GRPC_PORT_8081_TCP_ADDR"] = "10.0.0.1"  # Kubernetes, of a service called rocketbox-grpc
+    first, second = unknown_variables(environ)
+    assert first.startswith("ROCKETBOX_GRPC_PORT_8081_TCP_ADDR")
+    assert second == 'ROCKETBOX_STORE_QUOTA_GB, did you mean "STORE_QUOTA_GIB"?'
 
 
 def test_environment_values_are_read_by_the_rule_of_their_key() -> None:
