@@ -240,7 +240,8 @@ class Table:
             self.location.sync([_name(version) for version in range(first, self.snapshot().version + 1)])
 
     def appended(self, after: int) -> Iterator[tuple[int, list[DataFile]]]:
-        """Yield the versions after one, in order, with the files that brought new rows: of compaction there are none.
+        """Yield the versions after one, in order, with the files that brought new rows: of compaction there are none,
+        nor of another engine's DELETE, UPDATE or MERGE, which writes files anew with the rows that stay.
 
         Raises TableError where the log no longer has a version.
         """
@@ -253,7 +254,8 @@ class Table:
                 )
             actions = [json.loads(line) for line in text.splitlines()]
             added = [action["add"] for action in actions if "add" in action]
-            yield version, [_file_of(add) for add in added if add["dataChange"]]
+            anew = any(action["remove"]["dataChange"] for action in actions if "remove" in action)
+            yield version, [_file_of(add) for add in added if add["dataChange"] and not anew]
 
     def paths(self, files: Iterable[DataFile]) -> list[str]:
         return [f"{self.location.url}/{file.path}" for file in files]

@@ -153,6 +153,16 @@ def test_rows_that_compaction_wrote_again_are_not_new(tmp_path: Path) -> None:
     assert table.snapshot().origin == {"0": "seq 2"}
 
 
+def test_rows_that_a_delete_or_an_update_wrote_again_are_not_new(tmp_path: Path) -> None:
+    table = Table(str(tmp_path))
+    paths = [add(table, DAY)]
+    DeltaTable(tmp_path).delete("seq = 1")
+    DeltaTable(tmp_path).update(updates={"topic": "'other'"}, predicate="seq = 2")
+    paths.append(add(table, DAY))
+    found = [(version, [file.path for file in files]) for version, files in table.appended(0)]
+    assert found == [(1, paths[:1]), (2, []), (3, []), (4, paths[1:])]
+
+
 def test_what_the_end_was_is_known_after_commits_of_other_programs(tmp_path: Path) -> None:
     table = Table(str(tmp_path))
     for _ in range(3):
