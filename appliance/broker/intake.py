@@ -18,6 +18,7 @@ from storage_driver.statistics import AppendResult
 WAIT = "WAIT"
 DELAY, HALF = "DELAY", "TRAN_MSG"
 OTHERS_LEAD = "the leader of term "
+MOST_TIMES = (1 << 31) - 1  # a sender may say that a message was retried as often: one more has no room in a record
 TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 
 
@@ -48,7 +49,7 @@ class MessageDraft:
             self.sys_flag,
             self.born_ms,
             self.born_host,
-            self.reconsume_times,
+            min(self.reconsume_times, MOST_TIMES),
             self.prepared_offset,
         )
 

@@ -35,6 +35,7 @@ UNIQUE_KEY = "UNIQ_KEY"
 MD5, IDENTITY = int(DigestType.MD5), int(Encoding.IDENTITY)  # to ask an enum takes longer
 NORMAL, FIFO, DELAYED = int(MessageType.NORMAL), int(MessageType.FIFO), int(MessageType.DELAY)
 BY_PRIORITY = int(MessageType.PRIORITY)
+LARGEST = (1 << 31) - 1  # int32: what a field has no room for raises ValueError
 
 
 def message_of(stored: StoredMessage, topic: str) -> Message:
@@ -67,13 +68,13 @@ def fill_message(made: Any, stored: StoredMessage, properties: Mapping[str, str]
     _fill_time(system.store_timestamp, stored.stored_ms)
     system.store_host = _host(stored.store_host)
     system.queue_id, system.queue_offset = stored.queue_id, stored.queue_offset
-    system.delivery_attempt = stored.reconsume_times + 1
+    system.delivery_attempt = min(stored.reconsume_times + 1, LARGEST)
 
 
 def fill_delivery(made: Any, attempt: int, handle: str, invisible_ms: int) -> None:
     """Say for which delivery of a message its receiver has it, by what name and for how long."""
     system = made.system_properties
-    system.delivery_attempt, system.receipt_handle = attempt, handle
+    system.delivery_attempt, system.receipt_handle = min(attempt, LARGEST), handle
     _fill_time(system.invisible_duration, invisible_ms)
 
 
@@ -118,7 +119,7 @@ def _type_of(properties: Mapping[str, str]) -> int:
 def _priority_of(properties: Mapping[str, str]) -> int:
     """Return the priority of a message, -1 for none that a client could read: an int32."""
     priority = priority_of(properties)
-    return priority if priority < 1 << 31 else -1
+    return priority if priority <= LARGEST else -1
 
 
 def unpacked_size(record: bytes) -> int:

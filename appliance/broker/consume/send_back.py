@@ -84,7 +84,7 @@ class SendBacks:
             draft.queue_id = 0
         else:
             draft.topic, draft.queue_id = retry.name, random_queue(group.retry_queues)
-            level = header.delay_level or FIRST_RETRY_LEVEL + stored.reconsume_times
+            level = header.delay_level or FIRST_RETRY_LEVEL + max(stored.reconsume_times, 0)
             draft.properties[DELAY] = str(level)
         placed = self._intake.put(draft)
         await self._wait_durable(placed.end)

@@ -5,7 +5,7 @@ import zlib
 from typing import Any
 
 from appliance.broker.consume.reading import MAX_BYTES
-from appliance.grpc.received_messages import message_of, unpacked_size
+from appliance.grpc.received_messages import LARGEST, fill_delivery, message_of, unpacked_size
 from netstack.grpc.v2.definition_pb2 import DigestType, Encoding, MessageType
 from storage_driver.record import (
     Message,
@@ -39,6 +39,13 @@ def test_every_field_of_the_record_has_its_place() -> None:
         DigestType.MD5,
         hashlib.md5(b"hello").hexdigest().upper(),
     )
+
+
+def test_a_count_of_retries_that_has_no_room_is_the_largest_there_is() -> None:
+    made = message_of(record()._replace(reconsume_times=LARGEST), "T")
+    assert made.system_properties.delivery_attempt == LARGEST
+    fill_delivery(made, LARGEST + 1, "handle", 1)
+    assert made.system_properties.delivery_attempt == LARGEST
 
 
 def test_a_message_without_a_key_has_the_id_of_its_offset() -> None:

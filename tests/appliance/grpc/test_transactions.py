@@ -7,10 +7,13 @@ import pytest
 
 from appliance.grpc.transactions import transaction_id
 from netstack.grpc.v2 import definition_pb2, service_pb2
+from storage_driver.record import encode_properties
+from tests.appliance.box import connected, send
 from tests.appliance.grpc.asking import Asker, Code, asking, grpc_box, message, producer_settings, sending, stored
 
 COMMIT, ROLLBACK = definition_pb2.TransactionResolution.COMMIT, definition_pb2.TransactionResolution.ROLLBACK
 TRANSACTION = definition_pb2.MessageType.TRANSACTION
+MOST = (1 << 31) - 1
 QUICK = "[broker]\ntransaction_timeout_s = 1\ntransaction_check_s = 1\n"
 
 
@@ -62,3 +65,17 @@ async def test_an_undecided_half_is_asked_about_on_the_stream_of_a_producer_of_i
         assert asked.message.system_properties.message_id == "01AB"
         assert (await client.ask("EndTransaction", ending(asked.transaction_id, COMMIT))).status.code == Code.OK
         assert [each.body for each in await stored(box, "T")] == [b"half"]
+
+
+@pytest.mark.slow
+async def test_a_half_of_a_remoting_producer_with_the_largest_count_of_retries_is_asked_about(tmp_path: Path) -> None:
+    own = encode_properties({"PGROUP": "T", "TRAN_MSG": "true", "UNIQ_KEY": "01AB"}).decode()
+    made = send("T", b"half", own, reconsume_times=MOST)
+    async with grpc_box(tmp_path, QUICK) as (box, port), asking(port) as client:
+        number = await client.telemetry(producer_settings("T"))
+        await client.told(number, 1)
+        async with connected(box) as line:
+            assert (await line.ask(made)).code == 0
+        _, command = await client.told(number, 2)
+        asked = command.recover_orphaned_transaction_command
+        assert (asked.message.body, asked.message.system_properties.delivery_attempt) == (b"half", MOST)

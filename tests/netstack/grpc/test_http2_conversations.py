@@ -13,7 +13,7 @@ from tests.netstack.grpc.test_http2 import MIB, Both
 
 SIZES = (0, 1, 122, 123, 127, 128, 16_378, 16_379, 16_380, 65_530, 65_531, 70_000, 300_000)
 WINDOWS = (0, 1, 100, 65_535, 70_000, MIB)
-FLOODS: dict[str, Any] = {"control_burst": 1e9, "resets_burst": 1e9}  # not what is tried here
+FLOODS: dict[str, Any] = {"control_burst": 1_000_000_000, "resets_burst": 1_000_000_000}  # not what is tried here
 
 
 class Conversation:

@@ -104,3 +104,15 @@ async def test_a_topic_that_a_sender_made_up_is_not_counted_under_its_name(tmp_p
             for topic in ("T", "made-up")
         ]
         assert counted == [0, 1]
+
+
+@pytest.mark.parametrize("times", [(1 << 31) - 1, -(1 << 31)])
+async def test_the_largest_count_of_retries_stays_what_it_is(tmp_path: Path, times: int) -> None:
+    async with running_box(tmp_path) as box, connected(box) as channel:
+        await channel.ask(send("T", b"body", reconsume_times=times))
+        (message,) = messages_of(await channel.ask(pull("T", group="TOOLS_CONSUMER")))
+        answer = await channel.ask(send_back(message))
+        assert answer.code == 0, answer.remark
+        if times > 0:
+            (dead,) = messages_of(await channel.ask(pull("%DLQ%CG", group="TOOLS_CONSUMER")))
+            assert dead.reconsume_times == times
