@@ -237,7 +237,8 @@ def _build(facts: Facts) -> Iterator[Finding]:
 def _boots(facts: Facts) -> Iterator[Finding]:
     boots = facts.get("boots_24h")
     if boots is not None:
-        value = f"{boots['count']} boots in 24 h, the last because of {boots['reason']}"
+        count = "1 boot" if boots["count"] == 1 else f"{boots['count']} boots"
+        value = f"{count} in 24 h, the last because of {boots['reason']}"
         bad = boots["count"] > 3 or boots["reason"] not in ("power", "planned")
         step = "`rocketbox status`; read starving.json and exits.jsonl in /var/lib/rocketbox/watchdog" if bad else ""
         yield Finding("D204", "warning" if bad else "ok", value, "the box restarts by itself" if bad else "", step)

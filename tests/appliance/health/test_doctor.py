@@ -131,6 +131,12 @@ def test_a_box_that_is_well_has_only_good_findings_and_exit_0() -> None:
     assert exit_status(examine(WELL | {"watchdog": None})) == 2
 
 
+@pytest.mark.parametrize(("count", "words"), [(1, "1 boot in 24 h"), (2, "2 boots in 24 h")])
+def test_boots_are_counted(count: int, words: str) -> None:
+    (found,) = examine({"boots_24h": {"count": count, "reason": "power"}})
+    assert found.value.startswith(words)
+
+
 def test_missing_facts_find_nothing() -> None:
     assert examine({}) == []
 
