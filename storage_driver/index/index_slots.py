@@ -11,9 +11,8 @@ from storage_driver.files.unreadable import BLOCK, unreadable_in
 
 HEADER: Final = Struct(">qqqqii")  # slots follow it
 _SLOT: Final = Struct(">i")
-UNKNOWN: Final = (
-    -1
-)  # in a unit: older ones of its slot cannot be reached through it; Apache takes it for the end of the chain
+# In a unit: older ones of its slot cannot be reached through it. Apache takes it for the end of the chain.
+UNKNOWN: Final = -1
 BLOCK_BITS: Final = 14
 BLOCK_SLOTS: Final = 1 << BLOCK_BITS  # that are read and written together, unless there are few keys
 SWAPPED: Final = sys.byteorder == "little"  # the files are big-endian
