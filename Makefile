@@ -270,9 +270,10 @@ bundle: .venv/.ready libraries
 
 # Everything a release has, with its parts, checksums and a signature. The key lies outside of what `make clean` removes, and
 # signs bundle and image too; another one: RELEASE_KEY=current.pem. IMAGE= leaves the image out (250 MB fetched, minutes).
-RELEASE_KEY ?= $(CURDIR)/.cache/release-key/rocketbox-release.pem
+NEW_KEY := $(CURDIR)/.cache/release-key/rocketbox-release.pem
+RELEASE_KEY ?= $(NEW_KEY)
 IMAGE ?= image
-$(RELEASE_KEY): | .venv/.ready
+$(NEW_KEY): | .venv/.ready
 	@mkdir -p $(@D); $(PY) -c 'import sys; from pathlib import Path; from provisioning.bundle import make_key; make_key(Path(sys.argv[1]), Path(sys.argv[2]))' $@ $(@:.pem=.pub.pem)
 	@echo 'new signing key in $@: keep a copy, boxes that trust it refuse any other'
 

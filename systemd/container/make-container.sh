@@ -110,7 +110,7 @@ rm -rf "$context"
 mkdir -p "$context/data"
 tar -C "$root" -c --sort=name --format=gnu --mtime="@$epoch" --owner=0 --group=0 --numeric-owner -f "$context/root.tar" .
 image=localhost/$name:$version
-latest=localhost/$name:latest
+latest=localhost/$name:latest told=$image # the name on the machine that loads the archive
 [ "$arch" = "$host" ] || { image=$image-$arch; latest=$latest-$arch; }
 buildah build --quiet --format docker --timestamp "$epoch" --platform "linux/$arch" --target "$kind" \
     --build-arg "VERSION=$version" --tag "$image" -f "$here/Containerfile" "$context" >/dev/null
@@ -125,10 +125,12 @@ if [ "$kind" = spark ]; then # a gigabyte that a registry keeps as layers: no ar
 fi
 archive=$work/$name-$version-container-$arch.tar
 rm -f "$archive" "$archive.plain" "$archive.zst"
-buildah push --quiet "$image" "docker-archive:$archive:$image"
+buildah push --quiet "$image" "docker-archive:$archive:$told"
 "$ours" "$here/plain_archive.py" "$archive" "$archive.plain"
 zstd -q -12 -T1 -f "$archive.plain" -o "$archive.zst" # Podman unpacks it in a second, xz in half a minute; 4.3 refuses gzip
-buildah pull --quiet --platform "linux/$arch" "docker-archive:$archive.zst" >/dev/null # so that the image here is the one of the archive
-buildah tag "$image" "$latest"
+if [ "$arch" = "$host" ]; then # so that the image here is the one of the archive; a foreign one would take its name
+    buildah pull --quiet "docker-archive:$archive.zst" >/dev/null
+    buildah tag "$image" "$latest"
+fi
 echo "$image: $size MB of files, $(du -h --apparent-size "$archive.zst" | cut -f1)B $archive.zst"
 rm -rf "$context" "$archive" "$archive.plain"

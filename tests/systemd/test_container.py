@@ -81,6 +81,16 @@ def test_the_image_is_small_and_the_same_inputs_give_the_same_bytes(podman: Podm
     assert list(config["Volumes"]) == ["/var/lib/rocketbox"]
 
 
+@pytest.mark.skipif(shutil.which("qemu-aarch64-static") is None, reason="apt-get install qemu-user-static")
+def test_an_archive_for_another_processor_loads_under_the_name_that_the_page_runs(podman: Podman, image: str) -> None:
+    archive = make(podman, "--arch", "arm64")
+    words = f"zstd -dc {archive} | tar -xO manifest.json"
+    (entry,) = json.loads(subprocess.run(words, shell=True, check=True, capture_output=True).stdout)
+    assert entry["RepoTags"] == [image]
+    assert podman.inspect(image)["Architecture"] == "amd64"  # here it stays that of this machine
+    archive.unlink()
+
+
 LOOKED_UP = """from pathlib import Path
 print([str(each) for each in Path("/usr/lib").rglob("*.pyc") if each.read_bytes()[4] != 1])"""  # flags, PEP 552
 

@@ -72,6 +72,14 @@ def test_a_file_of_another_version_is_refused(key: Path, tmp_path: Path) -> None
     assert "rocketbox-0.0.9-py3-none-any.whl is not of version" in done.stderr
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
+def test_a_key_that_is_named_and_not_there_is_an_error_and_no_new_key(tmp_path: Path) -> None:
+    words = ["make", "--dry-run", "release", f"RELEASE_KEY={tmp_path}/mistyped.pem", "IMAGE="]
+    done = subprocess.run(words, cwd=TOP, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"{tmp_path}/mistyped.pem" in done.stderr
+
+
 TOOLS = ("mmdebstrap", "mkfs.erofs", "mcopy", "arch-test", "update-binfmts", "qemu-aarch64-static", "unshare")
 UNTOLD = "mount -t tmpfs none /proc/sys/fs/binfmt_misc && exec"
 

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--serving",
         action="store_true",
-        help="exit 0 if the box accepts messages (ok, degraded), else 1: for containers",
+        help="exit 0 while the box serves (ok, degraded), else 1: for containers",
     )
     parser.add_argument("--watch", action="store_true", help="print again at each change, until Ctrl-C")
 
