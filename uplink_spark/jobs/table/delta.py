@@ -37,6 +37,7 @@ END = f"{APP}.end"  # in each commit of rows: how far every input is read, as th
 LOOKED_BACK = 10  # commits, for one of rows
 CHECKPOINT_EVERY = 100
 KEEP_LOG_DAYS = 30
+NOT_READ = frozenset(("deletionVectors", "columnMapping"))  # features of Delta's readers
 Schemas = Mapping[str, pa.Schema]  # part of the table -> columns of its files
 
 
@@ -87,6 +88,7 @@ class Table:
                 self._newest = self._delta()
             elif version is None:
                 self._newest.update_incremental()  # reads what is new: an opening reads the list of all files
+            self._check_readable(self._newest)
             self._stamp = self.location.stamp(_name(self._newest.version()))
             return self._newest
         except TableNotFoundError:
@@ -94,6 +96,16 @@ class Table:
         except (DeltaError, OSError) as error:
             asked = "" if version is None else f" version {version}"
             raise TableError(f"table {self.root}{asked} cannot be opened: {reason(error)}") from error
+
+    def _check_readable(self, opened: DeltaTable) -> None:
+        """Its files are read as they are: raises TableError where rows of them are deleted or columns renamed apart."""
+        protocol = opened.protocol()
+        features = protocol.reader_features or (["columnMapping"] if protocol.min_reader_version == 2 else [])
+        if found := sorted(NOT_READ & set(features)):
+            raise TableError(
+                f"table {self.root} has the feature {found[0]}, which another engine has set: rows that it deleted "
+                "would come back, columns that it renamed would be null; drop the feature there, or start a new table"
+            )
 
     def _is_there(self, opened: DeltaTable) -> bool:
         """Whether the log still has the same version: a table set back to an older copy is read anew, also where

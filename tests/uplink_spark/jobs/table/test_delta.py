@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, TableFeatures
 
 from tests.uplink_spark.jobs.small_table import COLUMNS, add
 from uplink_spark.jobs.table.commits import Conflict, TableError
@@ -230,6 +230,15 @@ def test_a_file_that_no_commit_lists_is_no_part_of_the_table(tmp_path: Path) -> 
     write_file(str(tmp_path), DAY, COLUMNS, [batch], part="data")
     assert list(table.snapshot().files) == [listed]
     assert DeltaTable(tmp_path).to_pyarrow_table().num_rows == 5
+
+
+def test_a_table_whose_deleted_rows_are_noted_beside_its_files_is_refused(tmp_path: Path) -> None:
+    table = Table(str(tmp_path))
+    add(table, DAY)
+    DeltaTable(tmp_path).alter.add_feature([TableFeatures.DeletionVectors], allow_protocol_versions_increase=True)
+    for opened in (table, Table(str(tmp_path))):
+        with pytest.raises(TableError, match="has the feature deletionVectors, which another engine has set"):
+            opened.snapshot()
 
 
 def test_a_log_that_is_damaged_is_an_error_that_names_the_table(tmp_path: Path) -> None:
