@@ -86,7 +86,7 @@ def test_an_archive_for_another_processor_loads_under_the_name_that_the_page_run
     archive = make(podman, "--arch", "arm64")
     words = f"zstd -dc {archive} | tar -xO manifest.json"
     (entry,) = json.loads(subprocess.run(words, shell=True, check=True, capture_output=True).stdout)
-    assert entry["RepoTags"] == [image]
+    assert image in entry["RepoTags"]
     assert podman.inspect(image)["Architecture"] == "amd64"  # here it stays that of this machine
     archive.unlink()
 
