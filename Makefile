@@ -140,9 +140,9 @@ HOT_LANES := -n 2 --dist loadgroup --no-loadscope-reorder
 
 # All of them as pure Python; behind them, in what they leave of the cores, those of the hot path and of durability with
 # the compiled modules. Two workers are enough to end before the others; each takes five seconds to find its tests.
-HOT := tests/storage_driver tests/netstack/wire tests/netstack/serving tests/appliance/broker tests/power_cut \
-	tests/appliance/group/copies tests/appliance/group/test_real_pair.py tests/uplink_spark/wire/test_cbor.py \
-	$(wildcard tests/appliance/group/links/test_*frames.py) \
+HOT := tests/storage_driver tests/netstack/wire tests/netstack/serving tests/netstack/grpc tests/power_cut \
+	tests/appliance/broker tests/appliance/grpc tests/appliance/group/copies tests/appliance/group/test_real_pair.py \
+	tests/uplink_spark/wire/test_cbor.py $(wildcard tests/appliance/group/links/test_*frames.py) \
 	$(addprefix tests/appliance/group/test_,event_queue.py told_log.py kept_connections.py consensus_driver.py)
 
 # What needs one core each goes first, at once: the library, mypy, and the tests as byte code, which each worker would
