@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import socket
 import struct
@@ -207,29 +206,28 @@ async def test_apache_serves_what_this_store_wrote_and_the_way_back(classes: str
         await store.wait_committed(placed.end)
 
 
-async def test_this_store_serves_what_apache_wrote_also_after_sigkill(classes: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kill", [True, pytest.param(False, marks=pytest.mark.soak)])
+async def test_this_store_serves_what_apache_wrote_also_after_sigkill(classes: str, tmp_path: Path, kill: bool) -> None:
     root = tmp_path / "store"
-    for kill in (False, True):
-        shutil.rmtree(root, ignore_errors=True)
-        topics(root)
-        with apache(classes, root, kill=kill) as broker:
-            for i in range(2000):
-                m = message(i)
-                broker.send(m.topic, m.queue_id, m.body, m.properties)
-            theirs = {q: broker.pull_all("Interop", q) for q in range(4)}
-            first = theirs[0][0].stored_ms
-        async with open_store(config(root), now_ms=lambda: time.time_ns() // 1_000_000) as store:
-            assert store.verdict.quarantined == []
-            for queue_id in range(4):
-                assert facts(await read_ours(store, queue_id)) == facts(theirs[queue_id])
-            while store.statistics().index_to < store.committed:
-                await store.prove()
-            found = await store.find_by_key("Interop", "key-1999", 8, 0, 1 << 62)
-            assert {decode_record(raw).body.split(b" ")[0] for raw in found} == {b"1999"}
-            queue = MessageQueue("Interop", 0)
-            assert await store.offset_by_time(queue, first) == 0
-            assert await store.offset_by_time(queue, 1 << 42) == 499
-        await ours(root, range(2000, 2100))
-        with apache(classes, root) as broker:
-            bodies = [m.body.split(b" ")[0] for m in broker.pull_all("Interop", 1)]
-            assert bodies == [b"%d" % i for i in range(1, 2100, 4)]
+    topics(root)
+    with apache(classes, root, kill=kill) as broker:
+        for i in range(2000):
+            m = message(i)
+            broker.send(m.topic, m.queue_id, m.body, m.properties)
+        theirs = {q: broker.pull_all("Interop", q) for q in range(4)}
+        first = theirs[0][0].stored_ms
+    async with open_store(config(root), now_ms=lambda: time.time_ns() // 1_000_000) as store:
+        assert store.verdict.quarantined == []
+        for queue_id in range(4):
+            assert facts(await read_ours(store, queue_id)) == facts(theirs[queue_id])
+        while store.statistics().index_to < store.committed:
+            await store.prove()
+        found = await store.find_by_key("Interop", "key-1999", 8, 0, 1 << 62)
+        assert {decode_record(raw).body.split(b" ")[0] for raw in found} == {b"1999"}
+        queue = MessageQueue("Interop", 0)
+        assert await store.offset_by_time(queue, first) == 0
+        assert await store.offset_by_time(queue, 1 << 42) == 499
+    await ours(root, range(2000, 2100))
+    with apache(classes, root) as broker:
+        bodies = [m.body.split(b" ")[0] for m in broker.pull_all("Interop", 1)]
+        assert bodies == [b"%d" % i for i in range(1, 2100, 4)]
