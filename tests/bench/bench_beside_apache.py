@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.bench.harness import machine, table
+from tests.bench.harness import machine, processor_s, table
 from tests.interop.box import Box
 from tests.interop.wire import command, frame, what_comes_back
 from tests.ports import free_port
@@ -51,8 +51,7 @@ class Contender:
         return float(sum(psutil.Process(pid).memory_info().rss for pid in self.pids)) / 1e6
 
     def processor_s(self) -> float:
-        times = [psutil.Process(pid).cpu_times() for pid in self.pids]
-        return float(sum(each.user + each.system for each in times))
+        return sum(map(processor_s, self.pids))
 
     def stored(self, topic: str) -> int:
         """Return how many messages a topic ever had."""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tests.bench import bench_pop
 from tests.bench.bench_beside_apache import Contender
-from tests.bench.bench_pop import processor_s, report
+from tests.bench.bench_pop import report
 from tests.bench.harness import machine
 from tests.interop import jars
 from tests.interop.apache_proxy import LARGE, VERSION, apache_proxy
@@ -56,13 +56,13 @@ class Load:
         """Run one load and return its figures, with the server's processor time per message in µs."""
         mode, threads = load
         words = [served.endpoint, f"grpc_{threads}" if mode == "send" else self.received, mode, str(threads)]
-        before = processor_s(served.contender)
+        before = served.contender.processor_s()
         command = [*self._command, *words, str(warm_s), str(run_s), group]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
         if done.returncode:
             raise RuntimeError(f"{mode} on {served.contender.name}: {done.stderr[-2000:]}")
         figures = {name: float(value) for name, value in re.findall(r"(\w+)=([\d.]+)", done.stdout)}
-        figures["cpu_us"] = (processor_s(served.contender) - before) / max(figures["all"], 1) * 1e6
+        figures["cpu_us"] = (served.contender.processor_s() - before) / max(figures["all"], 1) * 1e6
         return figures
 
 

@@ -12,8 +12,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
-
 from tests.bench.bench_beside_apache import Contender, apache, our_box, why_not
 from tests.bench.harness import machine, table
 from tests.interop import jars
@@ -35,20 +33,14 @@ class Load:
 
     def run(self, contender: Contender, mode: str, threads: int, messages: int, group: str) -> dict[str, float]:
         """Run one load and return its figures, with the broker's processor time per message in µs."""
-        before = processor_s(contender)
+        before = contender.processor_s()
         arguments = [contender.namesrv, "pop_bench", str(messages), mode, str(threads), group]
         done = subprocess.run([*self._command, *arguments], capture_output=True, text=True, check=False, timeout=400)
         if done.returncode:
             raise RuntimeError(f"{mode} on {contender.name}: {done.stderr[-2000:]}")
         figures = {name: float(value) for name, value in re.findall(r"(\w+)=([\d.]+)", done.stdout)}
-        figures["cpu_us"] = (processor_s(contender) - before) / messages * 1e6
+        figures["cpu_us"] = (contender.processor_s() - before) / messages * 1e6
         return figures
-
-
-def processor_s(contender: Contender) -> float:
-    """Return the processor time of a broker so far."""
-    times = [psutil.Process(pid).cpu_times() for pid in contender.pids]
-    return float(sum(each.user + each.system for each in times))
 
 
 def report(contenders: list[Contender], loads: list[tuple[str, int]]) -> str:
