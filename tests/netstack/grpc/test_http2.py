@@ -275,13 +275,19 @@ def test_what_comes_late_for_a_call_answered_early_is_no_fault() -> None:
     assert not both.server.ended
 
 
-def test_calls_use_the_windows_that_the_settings_of_the_client_change() -> None:
+def waiting_for_900_bytes() -> tuple[Both, int]:
+    """A call whose answer of 1000 bytes has a window of 100."""
     both = Both()
     both.client.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 100})
     number = both.begin(end=True)
     both.exchange()
     both.server.answer(number, bytes(995))
     both.exchange()
+    return both, number
+
+
+def test_calls_use_the_windows_that_the_settings_of_the_client_change() -> None:
+    both, _ = waiting_for_900_bytes()
     assert both.server.blocked_bytes == 900
     both.client.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 1000})
     both.exchange()
@@ -289,12 +295,7 @@ def test_calls_use_the_windows_that_the_settings_of_the_client_change() -> None:
 
 
 def test_what_leaves_before_settings_are_confirmed_obeys_the_former_ones() -> None:
-    both = Both()
-    both.client.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 100})
-    number = both.begin(end=True)
-    both.exchange()
-    both.server.answer(number, bytes(995))
-    both.exchange()
+    both, number = waiting_for_900_bytes()
     both.client.increment_flow_control_window(900, number)
     both.client.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 0})
     both.exchange()
