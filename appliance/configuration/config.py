@@ -19,6 +19,7 @@ __all__ = ["Config", "HostFacts", "load_config", "nearest", "unknown_variables"]
 
 VARIABLE = "ROCKETBOX_"
 NO_SETTINGS = frozenset(("ROCKETBOX_CONTEXT", "ROCKETBOX_PURE"))
+SERVICE_LINK = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 SMALL_DISK_BYTES = 64 << 30  # below it one segment of 1 GiB is too large a share to delete at once
 SHIPPED_MIB = 7  # a whole record, properties included, fits into a piece of 8 MiB
 
@@ -114,7 +115,7 @@ def _take_file(reader: _Reader, parsed: Mapping[str, Any], text: str) -> None:
 def _take_environment(reader: _Reader, environ: Mapping[str, str]) -> None:
     spelled = _variables(reader.rules)
     for variable, value in sorted(environ.items()):
-        if variable in spelled:
+        if variable in spelled and not _is_service_link(variable, value):
             reader.take(spelled[variable], value, "environment")
 
 
@@ -122,13 +123,22 @@ def _variables(names: Iterable[str]) -> dict[str, str]:
     return {VARIABLE + name.replace(".", "_").upper(): name for name in names}
 
 
+def _is_service_link(variable: str, value: str) -> bool:
+    """Whether Kubernetes made it of the name of a service: of `rocketbox-grpc` ROCKETBOX_GRPC_PORT=tcp://10.0.0.1:8081."""
+    return (variable.endswith("_PORT") and "://" in value) or SERVICE_LINK.fullmatch(variable) is not None
+
+
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """Return what looks like a setting and is none, with the nearest that is; Kubernetes makes such names too."""
+    """Return what looks like a setting and is none, with the nearest; of service links those that are named as one."""
     spelled = _variables(rules())
-    named = (each for each in sorted(environ) if each.startswith(VARIABLE))
-    unknown = [each for each in named if each not in spelled and each not in NO_SETTINGS]
     known = [each.removeprefix(VARIABLE) for each in spelled]
-    return [f"{each}{nearest(each.removeprefix(VARIABLE), known)}" for each in unknown]
+    unknown = []
+    for each in sorted(environ):
+        if _is_service_link(each, environ[each]):
+            unknown += [f"{each}, a service link of Kubernetes"] if each in spelled else []
+        elif each.startswith(VARIABLE) and each not in spelled and each not in NO_SETTINGS:
+            unknown.append(f"{each}{nearest(each.removeprefix(VARIABLE), known)}")
+    return unknown
 
 
 def _built(reader: _Reader) -> Config:

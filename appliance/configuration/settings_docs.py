@@ -47,7 +47,8 @@ PAGE_HEAD = """# Configuration
 A box reads one TOML file, `/etc/rocketbox/rocketbox.toml`, or the file that `--config FILE` names. Every key is
 optional. A later source overrides an earlier one: default, file, environment variable
 (`ROCKETBOX_LISTEN_HOST` for `listen.host`), command line. An unknown key is an error that names the nearest known key.
-The log of a start tells of a variable `ROCKETBOX_…` that sets nothing.
+The log of a start tells of a variable `ROCKETBOX_…` that sets nothing. Those that Kubernetes makes of the names of
+services (`ROCKETBOX_GRPC_PORT=tcp://10.0.0.1:8081` of `rocketbox-grpc`) set nothing.
 
 | command | result |
 | --- | --- |

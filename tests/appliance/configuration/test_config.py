@@ -65,10 +65,30 @@ def test_command_line_wins_over_environment_and_that_over_the_file() -> None:
 
 def test_a_variable_that_sets_nothing_is_named_with_the_nearest_that_does() -> None:
     environ = {"ROCKETBOX_STORE_QUOTA_GB": "20", "ROCKETBOX_STORE_QUOTA_GIB": "20", "ROCKETBOX_PURE": "1", "HOME": "/"}
-    environ["ROCKETBOX_GRPC_PORT_8081_TCP_ADDR"] = "10.0.0.1"  # Kubernetes, of a service called rocketbox-grpc
-    first, second = unknown_variables(environ)
-    assert first.startswith("ROCKETBOX_GRPC_PORT_8081_TCP_ADDR")
-    assert second == 'ROCKETBOX_STORE_QUOTA_GB, did you mean "STORE_QUOTA_GIB"?'
+    assert unknown_variables(environ) == ['ROCKETBOX_STORE_QUOTA_GB, did you mean "STORE_QUOTA_GIB"?']
+
+
+def service_links(service: str, port: int) -> dict[str, str]:
+    """What the kubelet sets in each pod beside a service (kubernetes, pkg/kubelet/envvars/envvars.go)."""
+    name, address = service.upper().replace("-", "_"), "10.0.0.1"
+    host = {"SERVICE_HOST": address, "SERVICE_PORT": f"{port}", "SERVICE_PORT_NAME": f"{port}"}
+    parts = {"PROTO": "tcp", "PORT": f"{port}", "ADDR": address}
+    links = {f"PORT{part}": f"tcp://{address}:{port}" for part in ("", f"_{port}_TCP")}
+    return {f"{name}_{key}": text for key, text in (host | links).items()} | {
+        f"{name}_PORT_{port}_TCP_{key}": text for key, text in parts.items()
+    }
+
+
+def test_service_links_of_kubernetes_set_nothing_and_no_start_fails_of_them() -> None:
+    services = {"rocketbox": 9876, "rocketbox-grpc": 8081, "rocketbox-listen-broker": 10911, "rocketbox-gateway": 7000}
+    environ = {key: text for each, port in services.items() for key, text in service_links(each, port).items()}
+    config = load(environ=environ)
+    assert (config.grpc.port, config.listen.broker_port, config.origins["grpc.port"]) == (0, 10911, "default")
+    assert unknown_variables(environ) == [
+        "ROCKETBOX_GRPC_PORT, a service link of Kubernetes",
+        "ROCKETBOX_LISTEN_BROKER_PORT, a service link of Kubernetes",
+    ]
+    assert load(environ=environ | {"ROCKETBOX_GRPC_PORT": "8082"}).grpc.port == 8082  # the pod's own value wins there
 
 
 def test_environment_values_are_read_by_the_rule_of_their_key() -> None:
