@@ -182,7 +182,7 @@ def _without_command(given: Sequence[str]) -> int:
 
         print(help_text({name: command.purpose for name, command in COMMANDS.items()}))
     elif "--version" in given:
-        from appliance.supervision import package_version
+        from appliance.version import package_version
 
         print(f"rocketbox {package_version()}")
     else:

@@ -33,7 +33,8 @@ from appliance.ports import Ports
 from appliance.requests import Handle, Responder, ResponderStatistics, without
 from appliance.sockets import port_of
 from appliance.standing import ClientPorts, Standing
-from appliance.supervision import HealthParts, Supervision, package_version
+from appliance.supervision import HealthParts, Supervision
+from appliance.version import package_version
 from netstack.serving.addresses import host_port, is_loopback
 from netstack.serving.governor import Governor
 from netstack.serving.server import serve_remoting

@@ -1,10 +1,9 @@
 """Ties the product to the box it runs on: boot diary, systemd, watchdog, health file."""
 
 import os
-import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -19,6 +18,7 @@ from appliance.health.condition_memory import ConditionMemory
 from appliance.health.condition_rules import StoreSeen, store_conditions
 from appliance.health.conditions import Condition
 from appliance.health.health import DiskUsage, HealthBoard, Release, Source, Split, all_told
+from appliance.version import package_version
 from provisioning.slots import SlotError, Slots
 from storage_driver.errors import LogFailed
 from storage_driver.files.unreadable import read_around
@@ -315,20 +315,6 @@ class DiskTrend:
             self._looks.append((now_s, used, messages))
         while self._looks[-1][0] - self._looks[0][0] > 3600:
             self._looks.pop(0)
-
-
-@cache
-def package_version() -> str:
-    """Return the version of the installed package; its folder says it too, and the library for it costs 30 ms."""
-    for folder in filter(None, sys.path):
-        try:
-            names = os.listdir(folder)
-        except OSError:  # an archive, or a folder that is not there
-            continue
-        for name in names:
-            if name.startswith("rocketbox-") and name.endswith(".dist-info"):
-                return name.removeprefix("rocketbox-").removesuffix(".dist-info")
-    return "-"
 
 
 def running_release(base: Path = Path("/opt")) -> Release:
