@@ -5,6 +5,10 @@ class ProtocolError(Exception):
     """The peer broke the format: its connection closes without a reply."""
 
 
+class WindowExceeded(ProtocolError):
+    """The peer sent more than a window of HTTP/2 had room for, or opened one beyond 2^31 - 1."""
+
+
 class HttpSpoken(ProtocolError):
     """The peer speaks HTTP, as browsers do: it is told what the port is."""
 

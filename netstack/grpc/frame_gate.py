@@ -58,6 +58,11 @@ class FrameGate:
         """Note that this side sent frames: windows and pings in answer to them are no flood."""
         self._control.earn(frames * self._earned)
 
+    def provoked(self, now: float) -> None:
+        """Note that a fault of the client ends a call: as if it took the call back. Raises ProtocolError."""
+        if not self._resets.take(now):
+            raise ProtocolError("the client has too many calls ended by faults (CVE-2025-8671)")
+
     def check(self, data: bytes, now: float) -> list[Frame]:
         """Return the frames that end in the next bytes of the connection. Raises ProtocolError."""
         if self._preface:

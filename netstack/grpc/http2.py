@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from h2.errors import ErrorCodes
 
-from netstack.errors import ProtocolError
+from netstack.errors import ProtocolError, WindowExceeded
 from netstack.grpc import frame_gate as wire
 from netstack.grpc.call_events import CallEvent, CallOpened, Cancelled, HalfClosed, Received, Rejected
 from netstack.grpc.frame_gate import MAX_FRAME, Frame, FrameGate, frame_bytes, unpadded
@@ -111,7 +111,7 @@ class Http2Server:
                     return found
                 self._take(frame, found, now)
         except ProtocolError as exc:
-            self.go_away(code, str(exc))
+            self.go_away(ErrorCodes.FLOW_CONTROL_ERROR if isinstance(exc, WindowExceeded) else code, str(exc))
             raise
         if not self.ended:
             self._link.widen()
@@ -138,7 +138,7 @@ class Http2Server:
         elif number > self._link.latest or len(payload) != 4:
             raise ProtocolError(f"a frame of type {kind} with {len(payload)} bytes, for call {number}")
         elif kind == wire.WINDOW_UPDATE:
-            self._more_room(number, int.from_bytes(payload, "big") & MOST_WINDOW)
+            self._more_room(number, int.from_bytes(payload, "big") & MOST_WINDOW, found, now)
         elif self._taken_back(number) or payload != NOT_WRONG:
             found.append(Cancelled(number))
 
@@ -163,15 +163,20 @@ class Http2Server:
         for one in self._streams.values():
             one.room += change
             if one.room > MOST_WINDOW:
-                raise ProtocolError("the window of a call is larger than 2^31 - 1")
+                raise WindowExceeded("the window of a call is larger than 2^31 - 1")
 
-    def _more_room(self, number: int, size: int) -> None:
+    def _more_room(self, number: int, size: int, found: list[CallEvent], now: float) -> None:
+        """Let an answer go on; a window that is no window ends its call, and no other. Source: RFC 9113, 6.9."""
         one = self._streams.get(number)
         if one is None:
             return
         one.room += size
         if not size or one.room > MOST_WINDOW:
-            raise ProtocolError(f"the window of call {number} grows by {size} to {one.room}")
+            self._gate.provoked(now)
+            self._reset(number, ErrorCodes.FLOW_CONTROL_ERROR if size else ErrorCodes.PROTOCOL_ERROR)
+            self._forget(number)
+            found.append(Cancelled(number))
+            return
         if one.pending:
             self._send_pending(number, one)
 
@@ -216,7 +221,7 @@ class Http2Server:
             raise ProtocolError(f"data for call {number}, which takes none")
         one.window -= size
         if one.window < 0:
-            raise ProtocolError(f"data beyond the window of call {number}")
+            raise WindowExceeded(f"data beyond the window of call {number}")
         if flags & wire.PADDED:
             payload = unpadded(payload)
         if last and not one.buffer and self._is_message(payload):

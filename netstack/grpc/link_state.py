@@ -12,7 +12,7 @@ from h2.events import Event, RemoteSettingsChanged, WindowUpdated
 from h2.exceptions import ProtocolError as BrokenHttp2
 from h2.settings import SettingCodes, Settings
 
-from netstack.errors import ProtocolError
+from netstack.errors import ProtocolError, WindowExceeded
 from netstack.grpc.frame_gate import ACK, HEADERS, PING, PREFACE, SETTINGS, WINDOW_UPDATE, Frame, frame_bytes
 from netstack.grpc.header_block import NO_TABLE
 from netstack.grpc.limits import GrpcLimits
@@ -75,7 +75,7 @@ class LinkState:
         """Note bytes of calls. Raises ProtocolError when they are more than the connection's window."""
         self._receivable -= size
         if self._receivable < 0:
-            raise ProtocolError("data beyond the window of the connection")
+            raise WindowExceeded("data beyond the window of the connection")
 
     def widen(self) -> None:
         """Give the window back, many messages at a time."""

@@ -42,7 +42,8 @@ from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
 from netstack.wire.headers import CheckTransactionHeader
-from storage_driver.errors import Busy, Full, LogFailed, StorageError
+from storage_driver.errors import Busy, Full, LogFailed, MessageIllegal, StorageError
+from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import (
     Message,
     MessageQueue,
@@ -52,7 +53,6 @@ from storage_driver.record import (
     message_id,
     parse_message_id,
 )
-from storage_driver.store import AppendResult
 
 log = logging.getLogger("appliance.broker")
 
@@ -231,33 +231,44 @@ class TransactionChecks:
         if not producers:
             self._unasked[group] += 1
             return
-        placed = self._store_again(half, times)
+        asked = self._store_again(half, times)
         await self._store.wait_committed(self._store.end)
         self._turn[group] += 1
-        self._tell(producers[self._turn[group] % len(producers)], half, times, placed)
+        producer = producers[self._turn[group] % len(producers)]
+        try:
+            self._tell(producer, half, asked)
+        except Exception:  # of one producer or one half: the others are asked
+            log.exception("event=producer_not_asked group=%s peer=%s next_step=report_this", group, producer)
 
-    def _store_again(self, half: StoredMessage, times: int) -> AppendResult:
-        """Store an open half once more and close the old one; return where the copy is."""
+    def _store_again(self, half: StoredMessage, times: int) -> "_Asked":
+        """Store an open half once more and close the old one; return where the copy is.
+
+        One that has no room for the count stays where it is: it is asked about until it is too old.
+        """
         draft = draft_of(half)
         draft.properties[CHECK_TIMES] = str(times)
-        placed = self._store.put(draft.to_message())
+        try:
+            placed = self._store.put(draft.to_message())
+        except MessageIllegal:
+            return _Asked(half.queue_offset, half.log_offset, half.stored_ms, None)
         self._table.replace(half.queue_offset, placed.queue_offset)
         self._transactions.close(half.queue_offset)
-        return placed
+        return _Asked(placed.queue_offset, placed.log_offset, placed.stored_ms, times)
 
-    def _tell(self, producer: RequestPeer, half: StoredMessage, times: int, placed: AppendResult) -> None:
+    def _tell(self, producer: RequestPeer, half: StoredMessage, placed: "_Asked") -> None:
         unique = half.property_map.get(UNIQUE_KEY)
         offset_id = message_id(self._rules.store_host, placed.log_offset)
         header = CheckTransactionHeader(placed.queue_offset, placed.log_offset, unique, unique, offset_id)
-        producer.tell(RequestCode.CHECK_TRANSACTION_STATE, header.to_ext(), self._as_sent(half, times, placed))
+        producer.tell(RequestCode.CHECK_TRANSACTION_STATE, header.to_ext(), self._as_sent(half, placed))
 
-    def _as_sent(self, half: StoredMessage, times: int, placed: AppendResult) -> bytes:
+    def _as_sent(self, half: StoredMessage, placed: "_Asked") -> bytes:
         """Return the half as a record of the topic it was sent to; it tells which check this is, 1 for the first."""
         properties = half.property_map
         topic, queue_id = properties.get(REAL_TOPIC, half.topic), _number(properties.get(REAL_QUEUE), 0)
         draft = draft_of(half)
         draft.properties.pop(OWNER, None)
-        draft.properties[CHECK_TIMES] = str(times)
+        if placed.times is not None:
+            draft.properties[CHECK_TIMES] = str(placed.times)
         message = Message(*draft.to_message()._replace(topic=topic, queue_id=queue_id))
         return encode_record(
             message,
@@ -284,6 +295,15 @@ class TransactionChecks:
         self._store_again(half, 0)
         await self._store.wait_committed(self._store.end)
         return request.reply()
+
+
+class _Asked(NamedTuple):
+    """Where a half is about which a producer is asked; `times` is None when it has no room for the count."""
+
+    queue_offset: int
+    log_offset: int
+    stored_ms: int
+    times: int | None
 
 
 def _number(text: str | None, otherwise: int) -> int:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
+from h2.errors import ErrorCodes
 from h2.events import DataReceived, StreamReset, TrailersReceived, WindowUpdated
 from h2.settings import SettingCodes
 
@@ -324,11 +325,8 @@ BLOCK = b"\x83\x86\x04\x04/s/M\x0f\x10\x10application/grpc"  # POST, http, a pat
         frame(1, 4 | 8, 1, b"\xff" + BLOCK),  # more padding than frame
         frame(1, 4 | 32, 1, (1).to_bytes(4, "big") + b"\x00" + BLOCK),  # a call that depends on itself
         frame(1, 4, 1, BLOCK[:-1]),  # a block that ends inside a field
-        frame(1, 4, 1, BLOCK) + frame(8, 0, 1, bytes(4)),  # a window that grows by nothing
-        frame(1, 4, 1, BLOCK) + frame(8, 0, 1, b"\x7f\xff\xff\xff"),  # a window that is too large
         frame(3, 0, 1, bytes(4)),  # a call that was never there
         frame(1, 4, 1, BLOCK) + frame(3, 0, 1, bytes(3)),  # a frame of the wrong size
-        frame(1, 4, 1, BLOCK) + frame(0, 0, 1, b"\x00" + (70_000).to_bytes(4, "big") + bytes(16_000)) * 5,
         frame(4, 0, 0, bytes(5)),  # settings that are none
         frame(5, 4, 1, BLOCK),  # a push from a client
         frame(1, 4, 1, BLOCK + b"\x83"),  # a pseudo-header behind others
@@ -343,6 +341,49 @@ def test_what_breaks_the_rules_of_http2_ends_the_connection(frames: bytes) -> No
     with pytest.raises(ProtocolError):
         both.server.feed(frames)
     assert b"\x07\x00" in both.server.outgoing(), "the client is told"
+
+
+WIDE = b"\x7f\xff\xff\xff"
+WIDER = frame(4, 0, 0, b"\x00\x04" + WIDE)  # settings: the first window of calls
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        frame(8, 0, 0, WIDE),
+        frame(1, 4, 1, BLOCK) + frame(8, 0, 1, (1).to_bytes(4, "big")) + WIDER,
+        frame(4, 0, 0, b"\x00\x04\x80\x00\x00\x00"),
+        frame(1, 4, 1, BLOCK) + frame(0, 0, 1, b"\x00" + (70_000).to_bytes(4, "big") + bytes(16_000)) * 5,
+    ],
+    ids=["connection", "settings", "setting", "data"],
+)
+def test_a_window_of_the_connection_that_is_too_large_or_overrun_ends_it_with_that_reason(frames: bytes) -> None:
+    both = Both()
+    with pytest.raises(ProtocolError):
+        both.server.feed(frames)
+    sent = both.server.outgoing()
+    at = sent.index(b"\x07\x00\x00\x00\x00\x00")
+    assert int.from_bytes(sent[at + 10 : at + 14], "big") == ErrorCodes.FLOW_CONTROL_ERROR
+
+
+@pytest.mark.parametrize(
+    ("growth", "code"), [(WIDE, ErrorCodes.FLOW_CONTROL_ERROR), (bytes(4), ErrorCodes.PROTOCOL_ERROR)]
+)
+def test_a_window_of_a_call_that_is_none_ends_the_call_alone(growth: bytes, code: int) -> None:
+    both = Both()
+    found = both.server.feed(frame(1, 4, 1, BLOCK) + frame(1, 4, 3, BLOCK) + frame(8, 0, 1, growth))
+    assert found[2:] == [Cancelled(1)]
+    assert frame(3, 0, 1, int(code).to_bytes(4, "big")) in both.server.outgoing()
+    assert both.server.feed(frame(0, 1, 1, enveloped(b"late")) + frame(8, 0, 1, growth)) == []
+    assert both.server.feed(frame(0, 1, 3, enveloped(b"on"))) == [Received(3, b"on", True)]
+    assert (both.server.calls, both.server.partial_bytes) == (1, 0)
+
+
+def test_calls_that_a_client_has_ended_by_faults_count_as_taken_back() -> None:
+    both = Both(resets_burst=2)
+    rounds = (frame(1, 4, number, BLOCK) + frame(8, 0, number, WIDE) for number in range(1, 9, 2))
+    with pytest.raises(ProtocolError, match="faults"):
+        both.server.feed(b"".join(rounds))
 
 
 def test_padding_priorities_continued_headers_and_trailers_are_understood() -> None:

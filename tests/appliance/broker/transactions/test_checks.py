@@ -1,11 +1,13 @@
 """Asking producers about halves that nobody decided, over a real store."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import trio
 
 from appliance.broker.delay import redelivery
+from appliance.broker.tables.clients import Member
 from appliance.broker.transactions import checks
 from appliance.broker.transactions.checks import GIVEN_UP_QUEUE
 from appliance.testing import STORE_HOST, FakePeer, answered, wall_ms
@@ -13,7 +15,7 @@ from netstack.errors import Refused
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import request
 from storage_driver import bad_sectors
-from storage_driver.record import StoredMessage, decode_record, message_id
+from storage_driver.record import MAX_PROPERTIES_BYTES, StoredMessage, decode_record, message_id
 from tests.appliance.transaction_bench import COMMIT, GIVEN_UP, HALF, ON_DEMAND, QUICK, ROLLBACK, bench, copy_of
 from tests.bad_disk import BadDisk
 from tests.waiting import Clock, until
@@ -293,3 +295,37 @@ async def test_a_half_that_is_older_than_the_log_is_kept_is_given_up(tmp_path: P
         await b.round()
         await b.small.wait_for(GIVEN_UP, 1)
         assert peer.told == []
+
+
+async def test_a_half_without_room_for_the_count_is_asked_about_where_it_is_and_the_others_are_too(
+    tmp_path: Path,
+) -> None:
+    async with bench(tmp_path, ON_DEMAND) as b:
+        peer = b.producer()
+        await b.half()
+        taken = len((await b.small.all(HALF, 0))[0].properties)
+        full = await b.half(b"large", X="x" * (MAX_PROPERTIES_BYTES - taken - len("_X_")))
+        await b.half()
+        for _ in range(ON_DEMAND.most_checks - 1):
+            peer.told.clear()
+            await b.round()
+            assert len(peer.told) == 3
+        (ext,) = (ext for _, ext, body in peer.told if "CHECK_TIMES" not in str(decode_record(body).properties))
+        place = copy_of(full, ext)
+        assert (place.queue_offset, place.log_offset) == (full.queue_offset, full.log_offset)
+        assert (await b.end(full, COMMIT)).code == 0
+        assert [message.body for message in await b.small.wait_for("T", 1, 1)] == [b"large"]
+
+
+async def test_a_producer_that_cannot_be_told_keeps_no_other_from_being_asked(tmp_path: Path) -> None:
+    class Strange(FakePeer):
+        def tell(self, code: int, ext: Mapping[str, str], body: bytes = b"") -> None:
+            raise ValueError("a field has no room")
+
+    async with bench(tmp_path, ON_DEMAND) as b:
+        b.clients.producer_joined(Strange(2), "Q", Member("q", "JAVA", 409, wall_ms()))
+        peer = b.producer()
+        await b.half(PGROUP="Q")
+        await b.half()
+        await b.round()
+        assert len(peer.told) == 1
