@@ -52,7 +52,7 @@ class Maintenance:
     ) -> None:
         """files: gives the state file of a name. may_go: tells whether segment [base, end) may be deleted."""
         self.clock = clock
-        self.space = SpaceWatch(config, disk, appender, log.segment_bytes)
+        self.space = SpaceWatch(config, disk, appender, log.next_segment_bytes)
         self.deleted_segments = 0
         self.trusted: Sequence[MessageQueue] = ()  # queues whose files nobody has looked at since the start
         self.scrub = Scrub(log, flusher, damage, bytes_per_s=config.scrub_mib_per_h * (1 << 20) / 3600)

@@ -218,28 +218,29 @@ def enter_safe(box: SystemPaths, action: Action) -> None:
     """Close the ports, leave the serial line and a status; one more try after six hours."""
     box.marker.parent.mkdir(parents=True, exist_ok=True)
     box.marker.write_text(action.text + "\n")
-    _write_safe_health(box, action)
+    first = {"config": "correct what `rocketbox config check` names", "port": "stop what `rocketbox doctor` names"}
+    step = f"{first.get(action.cause, 'run `rocketbox doctor`')}, then `rocketbox safe leave`"
+    _write_health(box, "safe", {"code": "D204", "text": action.text, "next": step})
     box.run(["systemctl", "--no-block", "stop", *UNITS])
     box.run(["systemctl", "reset-failed", *UNITS])
     box.run(["systemctl", "--no-block", "start", "rocketbox-safe.target", "rocketbox-safe-retry.timer"])
 
 
-def _write_safe_health(box: SystemPaths, action: Action) -> None:
+def _write_health(box: SystemPaths, state: str, *reasons: dict[str, str]) -> None:
+    """Write what `status` shows until the product writes it."""
     boots = read_lines(box.folder / "boots.jsonl")
     path = box.root / "run/rocketbox/health.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     last = boots[-1] if boots else {}
-    first = {"config": "correct what `rocketbox config check` names", "port": "stop what `rocketbox doctor` names"}
-    step = f"{first.get(action.cause, 'run `rocketbox doctor`')}, then `rocketbox safe leave`"
     health = {
-        "state": "safe",
+        "state": state,
         "since_s": 0,
         "entered_uptime_s": box.uptime_s,  # whoever reads this counts from here
         "version": last.get("version", "-"),
         "slot": last.get("slot", "-"),
         "boot": last.get("number", 0),
         "reset_reason": last.get("reason", "power"),
-        "reasons": [{"code": "D204", "text": action.text, "next": step}],
+        "reasons": reasons,
     }
     replace(path, json.dumps(health))
 
@@ -249,6 +250,7 @@ def leave_safe(box: SystemPaths) -> bool:
     if not box.marker.exists():
         return False
     box.marker.unlink()
+    _write_health(box, "starting")
     box.run(["systemctl", "--no-block", "stop", "rocketbox-safe-retry.timer", "rocketbox-safe.target"])
     _start(box, Action("restart", "safe", "left safe mode"))
     return True

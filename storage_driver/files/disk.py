@@ -248,10 +248,12 @@ class RealFile:
         os.ftruncate(self._fd, size)
 
     def allocate(self, size: int) -> None:
+        before = os.fstat(self._fd).st_size
         try:
             os.posix_fallocate(self._fd, 0, size)
         except OSError as exc:
             if exc.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                os.ftruncate(self._fd, before)  # ext4 keeps what it found: the last room of the disk
                 raise
             os.ftruncate(self._fd, size)
 

@@ -276,6 +276,10 @@ class CommitLog:
         """
         self._commitment.commit(log_offset, self._synced.at)
 
+    def next_segment_bytes(self) -> int:
+        """Return what the next segment still needs of the disk: nothing once it is prepared."""
+        return self.segment_bytes if self._writer.wants_spare else 0
+
     # ---- the thread
 
     async def prepare_spare(self) -> None:

@@ -80,10 +80,13 @@ def choose(
     return chosen
 
 
-def full_reason(disk: DiskState, rules: RetentionRules, segment_bytes: int, *, was_full: bool) -> str | None:
-    """Return why appends must be refused, None when they need not be; what was full resumes only below a lower mark."""
+def full_reason(disk: DiskState, rules: RetentionRules, next_bytes: int, *, was_full: bool) -> str | None:
+    """Return why appends must be refused, None when they need not be; what was full resumes only below a lower mark.
+
+    next_bytes: what the next segment still needs, 0 once it is allocated.
+    """
     mark = rules.resume_percent if was_full else rules.refuse_percent
-    need = segment_bytes + RESERVE_BYTES
+    need = next_bytes + RESERVE_BYTES
     if was_full:
         need += need // 8
     if disk.percent > mark:

@@ -150,6 +150,8 @@ def test_safe_mode_closes_the_ports_tells_why_and_is_left_on_request(tmp_path: P
     assert (health["state"], health["reasons"][0]["text"], health["boot"]) == ("safe", "maintenance", 1)
     assert f"systemctl --no-block stop {' '.join(UNITS)}" in systemctl.ran
     assert leave_safe(box)
+    left = json.loads((root / "run/rocketbox/health.json").read_text())
+    assert (left["state"], left["reasons"]) == ("starting", []), "until the box writes its own"
     assert not box.marker.exists()
     assert systemctl.ran[-1] == f"systemctl --no-block start {' '.join(UNITS)}"
     assert not leave_safe(box)

@@ -143,6 +143,18 @@ def test_a_fixed_file_is_never_seen_half_made(tmp_path: Path) -> None:
         assert not (tmp_path / "t.tmp").exists()
 
 
+def test_an_allocation_that_finds_no_room_keeps_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def allocate(fd: int, at: int, count: int) -> None:
+        os.ftruncate(fd, count // 2)  # as ext4 does
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", allocate)
+    file = RealDisk().open(tmp_path / "spare.tmp", create=True)
+    with pytest.raises(OSError, match="No space"):
+        file.allocate(1000)
+    assert file.size() == 0
+
+
 def test_a_deleted_file_can_be_read_as_long_as_it_is_open(tmp_path: Path) -> None:
     disk = RealDisk()
     file = disk.open(tmp_path / "f", create=True)

@@ -72,6 +72,7 @@ def test_full_begins_above_90_and_ends_at_88_percent() -> None:
     assert full(10, False, available=319 * MIB)
     assert not full(10, False, available=320 * MIB)
     assert full(10, True, available=330 * MIB)
+    assert full_reason(DiskState(80, 100 * MIB, 648 * MIB), RULES, 0, was_full=True) is None, "the next one is there"
 
 
 def test_the_forecast_follows_the_last_hour() -> None:
