@@ -28,6 +28,8 @@ from storage_driver.record import (
 )
 from storage_driver.statistics import AppendResult, BatchAppendResult
 
+AROUND_BODY = MAX_PROPERTIES_BYTES + 512  # the rest of a record and the end of its segment
+
 
 class Appender:
     """Gives every message its place in the log and its number in its queue."""
@@ -56,14 +58,14 @@ class Appender:
         """Append one message, not durable yet. Raises Full, LogFailed, Busy, MessageIllegal.
 
         Pass the `crc` of the body if it is known. The `own` copies of the broker may use the room above the
-        full mark: messages that wait for them keep old files alive.
+        full mark, since messages that wait for them keep old files alive, and be larger than the limit of senders.
         """
         topic, queue_id, body, properties, _, sys_flag, _, born_host, _, _ = message
         target = self._queues.get((topic, queue_id))  # type: ignore[call-overload]
         if target is None:
-            target = self._new_queue(message)
+            target = self._new_queue(message, self._most_bytes(own))
         if len(body) > self._max_bytes or len(properties) > MAX_PROPERTIES_BYTES:
-            check_message(message, self._config.max_message_bytes)
+            check_message(message, self._most_bytes(own))
         if (self.full is not None and (self.exhausted or not own)) or self._flusher.failure is not None:
             self._refuse()
         size = self._fixed_bytes + len(target.topic_bytes) + len(body) + len(properties) + len(born_host)
@@ -95,7 +97,7 @@ class Appender:
         """
         target = self._queues.get((shared.topic, shared.queue_id))  # type: ignore[call-overload]
         if target is None:
-            target = self._new_queue(shared)
+            target = self._new_queue(shared, self._max_bytes)
         _, bodies, stored = parts
         lengths, more = list(map(len, bodies)), list(map(len, stored))
         if max(lengths) > self._config.max_message_bytes or max(more) > MAX_PROPERTIES_BYTES:
@@ -125,10 +127,14 @@ class Appender:
             return now_ms
         return max(now_ms, self._last_ms)
 
-    def _new_queue(self, message: Message) -> ConsumeQueue:
+    def _most_bytes(self, own: bool) -> int:
+        """Return how large a body may be: what was acknowledged is stored again, though the limit is lower since."""
+        return max(self._max_bytes, self._log.segment_bytes - AROUND_BODY) if own else self._max_bytes
+
+    def _new_queue(self, message: Message, most_bytes: int) -> ConsumeQueue:
         key = MessageQueue(message.topic, message.queue_id)
         check_queue(key)
-        check_message(message, self._config.max_message_bytes)
+        check_message(message, most_bytes)
         return self.make_queue(key)
 
     def make_queue(self, key: MessageQueue, begin: int = 0) -> ConsumeQueue:

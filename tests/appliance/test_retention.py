@@ -19,6 +19,7 @@ from appliance.testing import STORE_HOST, FakePeer, MemoryStateFile, NoStats, Sm
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import request
 from storage_driver.record import Message
+from tests.appliance.box import connected, messages_of, pull, running_box, send
 from tests.appliance.transaction_bench import acknowledging
 from tests.waiting import Clock, until
 
@@ -150,3 +151,17 @@ async def test_what_is_gone_all_the_same_is_said(tmp_path: Path, caplog: pytest.
         b.clock.ms += LEVELS_MS[1]
         assert (await b.small.wait_for("T", 1))[0].body == b"later"
     assert "event=delayed_messages_lost level=2 from=0 to=1" in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", ["TIMER_DELAY_MS\x011500", "DELAY\x011"])
+async def test_what_waits_comes_though_the_limit_of_messages_is_lower_since(tmp_path: Path, delay: str) -> None:
+    async with running_box(tmp_path, "[limits]\nmessage_mib = 2\n") as box, connected(box) as channel:
+        assert (await channel.ask(send("T", bytes(3 << 19), f"{delay}\x02UNIQ_KEY\x01K"))).code == 0
+    async with running_box(tmp_path, "[limits]\nmessage_mib = 1\n") as box, connected(box) as channel:
+        answer = await channel.ask(pull("T", suspend_ms=20_000))
+        while answer.code != 0:
+            await trio.sleep(0.2)
+            answer = await channel.ask(pull("T", suspend_ms=20_000))
+        (message,) = messages_of(answer)
+        assert len(message.body) == 3 << 19

@@ -71,6 +71,20 @@ async def test_what_is_refused_takes_neither_number_nor_place_nor_makes_a_folder
         assert (largest.queue_offset, largest.log_offset) == (0, 0)
 
 
+async def test_a_copy_of_what_was_acknowledged_may_be_larger_than_the_limit_as_far_as_a_segment_holds_it(
+    tmp_path: Path,
+) -> None:
+    """The limit may have been lowered since."""
+    async with open_store(config(tmp_path), now_ms=lambda: START) as store:
+        for number, size in enumerate((64 * 1024 + 1, 220_000)):
+            placed = store.put(message(bytes(size)), own=True)
+            await store.wait_committed(placed.end)
+            assert placed.queue_offset == number
+        for queue_id in (0, 1):
+            with pytest.raises(MessageIllegal, match="body of 262000 bytes"):
+                store.put(message(bytes(262_000), queue_id=queue_id), own=True)
+
+
 async def test_a_batch_is_stored_whole_or_not_at_all(tmp_path: Path) -> None:
     async with open_store(config(tmp_path), now_ms=lambda: START) as store:
         with pytest.raises(MessageIllegal, match="a segment has 262144"):

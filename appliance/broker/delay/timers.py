@@ -47,7 +47,7 @@ from storage_driver.errors import LogFailed, MessageIllegal, RecordDamaged
 from storage_driver.files.disk import Disk, RealDisk
 from storage_driver.log.clock import STEP_MS
 from storage_driver.named_tuple import NamedTuple
-from storage_driver.record import MessageQueue, StoredMessage, decode_record
+from storage_driver.record import MAX_PROPERTIES_BYTES, MessageQueue, StoredMessage, decode_record
 from storage_driver.store import MessageStore
 
 log = logging.getLogger("appliance.broker")
@@ -355,10 +355,13 @@ class Timers:
         plain = draft.to_message()
         draft.properties |= {DEQUEUE_MS: str(self._now_ms())}
         draft.properties.setdefault(ENQUEUE_MS, str(stored.stored_ms))
+        told = draft.to_message()
+        message = told if len(told.properties) <= MAX_PROPERTIES_BYTES else plain
         try:
-            placed = await put_patiently(self._store, draft.to_message())
-        except MessageIllegal:
-            placed = await put_patiently(self._store, plain)  # there is no room for more properties
+            placed = await put_patiently(self._store, message)
+        except MessageIllegal as exc:  # no segment of this configuration holds it
+            log.error("event=timed_message_dropped log_offset=%d reason=%r", entry.log_offset, str(exc))
+            return 0
         self._stats.put(draft.topic, draft.queue_id, 1, placed.size)
         return placed.end
 
