@@ -155,7 +155,7 @@ def space_step(seen: SpaceSeen) -> str:
     if seen.used_bytes and seen.log_bytes < seen.used_bytes // 2:
         return (
             f"check what else is on the disk: the log is {size(seen.log_bytes)} of {size(seen.used_bytes)} in use "
-            "(`du -xh --max-depth=1`)"
+            "(`du -xh --max-depth=1` on the machine)"
         )
     if seen.unshipped_bytes > seen.log_bytes // 2:
         return (

@@ -6,7 +6,7 @@ A check whose facts are missing finds nothing: facts may come from another machi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from appliance.health.health_file import DOWN
@@ -24,6 +24,7 @@ SHIPPED_SYSCTL = {
     "net.core.somaxconn": 4096,
 }
 NO_DURABILITY = {"tmpfs", "ramfs", "overlay", "nfs", "nfs4", "cifs", "9p", "fuse.sshfs", "virtiofs"}
+OF_HOST = frozenset(("D102", "D103", "D201"))  # what only the host of a container can change
 GIB = 1 << 30
 
 
@@ -45,8 +46,11 @@ Check = Callable[[Facts], Iterator[Finding]]
 
 
 def examine(facts: Facts) -> list[Finding]:
-    """Run every check over the facts."""
-    return [finding for check in CHECKS for finding in check(facts)]
+    """Run every check over the facts; in a container a step that its host takes says so."""
+    found = [finding for check in CHECKS for finding in check(facts)]
+    if not facts.get("container"):
+        return found
+    return [replace(one, next=f"on the host: {one.next}") if one.next and one.code in OF_HOST else one for one in found]
 
 
 def exit_status(findings: list[Finding]) -> int:
@@ -92,6 +96,7 @@ def _file_system(facts: Facts) -> Iterator[Finding]:
     value = f"{kind} on {found.get('device')} at {found.get('mount')}"
     if kind in NO_DURABILITY:
         step = f"put {folder} on a local ext4 or xfs partition"
+        step += f", as a volume: `-v box:{folder}`" if facts.get("container") else ""
         yield Finding("D103", "error", value, f"{kind} can lose synced data", step)
     elif options & {"nobarrier", "barrier=0"}:
         reason = "barriers are off: a sync reaches only the disk's cache"
@@ -145,12 +150,15 @@ def _tuning(facts: Facts) -> Iterator[Finding]:
         differ.append(f"scheduler of {disk.get('name')} = {disk['scheduler']}, shipped {wanted}")
     if differ:
         reason = "write-back of other files can delay the log's flush"
-        yield Finding("D106", "warning", "; ".join(differ), reason, "`sudo rocketbox doctor --fix`")
+        step = "set them on the host (/etc/sysctl.d)" if facts.get("container") else "`sudo rocketbox doctor --fix`"
+        yield Finding("D106", "warning", "; ".join(differ), reason, step)
     elif present:
         yield Finding("D106", "ok", "kernel settings as shipped")
     if facts.get("swap_bytes"):
         value = f"{facts['swap_bytes'] / GIB:.1f} GiB of swap is on"
         step = "swapoff -a, and remove swap from /etc/fstab"
+        if facts.get("container"):
+            step = "give the container none, as with `--memory 1g --memory-swap 1g`, or the host"
         yield Finding("D106", "warning", value, "a swapped-out broker misses the watchdog and wears the disk", step)
 
 
@@ -164,7 +172,8 @@ def _space(facts: Facts) -> Iterator[Finding]:
         return
     value = f"{space['used']:.0%} used, {space['free_bytes'] / GIB:.1f} GiB free, inodes {space.get('inodes', 0):.0%}"
     said = [one["next"] for one in facts.get("health", {}).get("reasons", ()) if one["code"] == "D107"]
-    step = "shorten store.retention_h, set store.quota_gib, check what else is on the disk: `du -xh --max-depth=1`"
+    step = "shorten store.retention_h, set store.quota_gib, check what else is on the disk"
+    step += "" if facts.get("container") else ": `du -xh --max-depth=1`"
     step = str(said[0]) if said else step  # the box that runs knows what fills it
     if space["used"] >= 0.90 or space.get("inodes", 0) >= 0.95:
         yield Finding("D107", "error", value, "sends are refused until there is room", step)
@@ -191,7 +200,9 @@ def _clock(facts: Facts) -> Iterator[Finding]:
 
 
 def _watchdog(facts: Facts) -> Iterator[Finding]:
-    if "watchdog" not in facts:
+    if "watchdog" not in facts or facts.get(
+        "container"
+    ):  # its engine restarts a container, the host's watchdog the host
         return
     driver = facts["watchdog"]
     drivers = "iTCO_wdt, sp5100_tco, bcm2835_wdt; in a virtual machine i6300esb or softdog"
@@ -251,6 +262,7 @@ def _network(facts: Facts) -> Iterator[Finding]:
     if "addresses" in facts and not facts["addresses"]:
         reason = "routes name an address that clients cannot reach"
         step = "plug in the network cable, check DHCP: `networkctl status`"
+        step = "give the container a network" if facts.get("container") else step
         yield Finding("D301", "error", "no address but loopback", reason, step)
     for address in facts.get("duplicate_addresses", ()):
         step = "give one of the two another address"
@@ -262,7 +274,8 @@ def _network(facts: Facts) -> Iterator[Finding]:
             step = f"stop it; or another `{key}`, where systemd opens it also `ListenStream=` of its socket unit"
             yield Finding("D302", "error", where, f"the port is taken by {port['taken_by']}", step)
         elif not port.get("reachable", True) and not _is_down(facts):
-            step = "`rocketbox config show --origin`: listen.host and advertise.rules; `nft list ruleset`"
+            step = "`rocketbox config show --origin`: listen.host and advertise.rules"
+            step += "; are the ports published?" if facts.get("container") else "; `nft list ruleset`"
             yield Finding("D302", "error", where, "routes name this address, but nothing answers there", step)
 
 
@@ -288,6 +301,8 @@ def _uplink(facts: Facts) -> Iterator[Finding]:
     if not uplink or not uplink.get("gateway"):
         return
     gateway, step = uplink["gateway"], "is uplink.gateway correct? Does DNS work: `resolvectl status`"
+    if facts.get("container"):
+        step = "is uplink.gateway correct? Does the container's network resolve names?"
     if not uplink.get("resolved", True):
         yield Finding("D310", "error", gateway, "the gateway's name cannot be resolved", step)
     elif not uplink.get("connected", True):

@@ -52,6 +52,7 @@ def gather(
         "clock": clock,
         "watchdog": lambda: watchdog_driver(root / "sys/class/watchdog"),
         "virtual": lambda: virtual(root),
+        "container": lambda: container(root, os.environ),
         "slots": lambda: read_json(root / "opt/slots/state.json"),
         "images": lambda: read_json(root / "var/lib/rocketbox-images/state.json"),
         "boots_24h": lambda: boots_24h(data / "watchdog/boots.jsonl"),
@@ -159,10 +160,19 @@ def clock() -> dict[str, Any]:
 
 def virtual(root: Path) -> bool:
     """Return whether this is a virtual machine (the processor's flag `hypervisor`, x86; Xen) or a container."""
-    if any((root / name).exists() for name in ("run/.containerenv", ".dockerenv", "sys/hypervisor/type")):
+    if (root / "sys/hypervisor/type").exists() or container(root, os.environ):
         return True
     flags = [line for line in (root / "proc/cpuinfo").read_text().splitlines() if line.startswith("flags")]
     return any("hypervisor" in line.split() for line in flags)
+
+
+def container(root: Path, environ: Mapping[str, str]) -> bool:
+    """Return whether this is a container of Podman, Docker or, whatever runs it there, Kubernetes."""
+    if (
+        "container" in environ or "KUBERNETES_SERVICE_HOST" in environ
+    ):  # the first: Podman, whose file a read-only root hides
+        return True
+    return any((root / name).exists() for name in ("run/.containerenv", ".dockerenv"))
 
 
 def watchdog_driver(folder: Path) -> str | None:

@@ -122,7 +122,7 @@ async def disk_of_others(tmp_path: Path) -> None:
         other.write_bytes(bytes(150 * MIB))
         seen = await told_everywhere(box, "sends_refused", r"disk 9\d% full, sends are refused")
         await alerts(tmp_path, "sends_refused", before, seen)
-        assert "`du -xh --max-depth=1`" in str((box.told("sends_refused") or {})["next"])
+        assert "`du -xh --max-depth=1` on the machine" in str((box.told("sends_refused") or {})["next"])
         other.unlink()
         await box.over("sends_refused")
         await box.fill("orders", 1)

@@ -46,6 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps(one.to_json()))
         elif one.severity != "ok" or arguments.all:
             print(describe(one))
+    if arguments.fix and facts.get("container"):
+        print("rocketbox: a container has the kernel settings of its host: set them there", file=sys.stderr)
+        return 2
     if arguments.fix:
         return fix()
     status = exit_status(findings)

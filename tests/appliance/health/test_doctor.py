@@ -1,5 +1,6 @@
 """Each cause is put into the facts and must be named, with its code, and nothing else may complain."""
 
+import re
 from typing import Any
 
 import pytest
@@ -145,3 +146,12 @@ def test_the_file_system_is_to_be_changed_under_the_folder_that_was_looked_at() 
     there = WELL["file_system"] | {"mount": "/", "folder": "/srv/rocketbox"}
     (found,) = [finding for finding in examine(WELL | {"file_system": there}) if finding.code == "D103"]
     assert "/srv/rocketbox" in found.next
+
+
+@pytest.mark.parametrize(("name", "facts", "code", "severity"), CAUSES, ids=[each[0] for each in CAUSES])
+def test_in_a_container_no_step_is_one_of_a_machine(name: str, facts: dict[str, Any], code: str, severity: str) -> None:
+    found = [one for one in examine(WELL | facts | {"container": True}) if one.severity != "ok"]
+    assert [one.code for one in found] == ([] if code == "D202" else [code])
+    for one in found:
+        tool = re.search(r"sudo|swapoff|du -xh|nft|networkctl|resolvectl|timedatectl|fstab|mount with|^echo", one.next)
+        assert tool is None or one.next.startswith("on the host: ")

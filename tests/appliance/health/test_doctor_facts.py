@@ -16,6 +16,7 @@ from appliance.health.doctor_facts import (
     NO_ROUTE,
     answers,
     certificates,
+    container,
     drop_ins,
     file_system,
     gather,
@@ -154,6 +155,15 @@ def test_a_virtual_machine_and_a_container_are_known(
     if file:
         (tmp_path / file).touch()
     assert virtual(tmp_path) is expected
+
+
+def test_a_container_is_known_by_what_its_engine_leaves_there(tmp_path: Path) -> None:
+    assert not container(tmp_path, {})
+    assert container(tmp_path, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})  # containerd leaves no file
+    assert container(tmp_path, {"container": "podman"})  # nor does Podman 4.3 where the root is read-only
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/.containerenv").touch()
+    assert container(tmp_path, {})
 
 
 @pytest.mark.slow
