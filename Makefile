@@ -261,9 +261,12 @@ deb: .venv/.ready libraries
 	@PIP_CACHE_DIR=$(CURDIR)/.cache/pip nice systemd/make-deb.sh .build/deb $(PY) $(ARGS)
 
 # Below .build/apt; the signing key lies outside of what `make clean` removes. Another one: APT_KEY=a GnuPG folder.
-APT_KEY ?= $(CURDIR)/.cache/apt-key
-apt: deb
-	@systemd/make-apt.sh .build/apt .build/deb '$(APT_KEY)'
+NEW_APT_KEY := $(CURDIR)/.cache/apt-key
+APT_KEY ?= $(NEW_APT_KEY)
+$(NEW_APT_KEY):
+	@mkdir -p $@
+apt: $(APT_KEY) deb
+	@systemd/make-apt.sh .build/apt .build/deb '$(APT_KEY)' $(if $(filter $(NEW_APT_KEY),$(APT_KEY)),--new-key)
 
 bundle: .venv/.ready libraries
 	@for arch in $(or $(ARCH),''); do nice $(PY) -m provisioning.packaging.make_bundle .build/bundle $${arch:+--arch $$arch} $(SIGN) $(ARGS) || exit; done

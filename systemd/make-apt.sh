@@ -1,10 +1,11 @@
 #!/bin/bash
-# make-apt.sh OUT DEBS KEY: put the packages of DEBS into the signed apt repository OUT, beside those it has already.
-# KEY is a GnuPG folder; where it holds no key, one is made that needs no passphrase.
+# make-apt.sh OUT DEBS KEY [--new-key]: put the packages of DEBS into the signed apt repository OUT, beside those it has already.
+# KEY is a GnuPG folder; with --new-key, where it holds no key, one is made that needs no passphrase.
 set -euo pipefail
-out=$1 debs=$2 key=$3
+out=$1 debs=$2 key=$3 new=${4:-}
 umask 022
 export GNUPGHOME
+[ -d "$key" ] || [ -n "$new" ] || { echo "make-apt: no folder $key" >&2; exit 2; }
 mkdir -p "$out/pool/main" "$key"
 key=$(readlink -f "$key")
 chmod 700 "$key"
@@ -15,6 +16,7 @@ trap 'gpgconf --kill gpg-agent; rm -rf "$short"' EXIT
 sign() { gpg --batch --yes --quiet --digest-algo SHA512 "$@"; }
 
 if ! gpg --batch --list-secret-keys --with-colons 2>/dev/null | grep -q '^sec'; then
+    [ -n "$new" ] || { echo "make-apt: $key holds no secret key of GnuPG; name the folder that does" >&2; exit 2; }
     gpg --batch --quiet --passphrase '' --quick-generate-key \
         "${DEBFULLNAME:-Rocketbox} <${DEBEMAIL:-rocketbox@localhost}>" ed25519 sign never
     echo "new signing key in $key: keep a copy, machines that trust it refuse any other"

@@ -23,7 +23,7 @@ INDEX = "dists/stable/main/binary-amd64/Packages"
 
 def make_repository(out: Path, packages: Path, key: Path) -> str:
     done = subprocess.run(
-        [TOP / "systemd/make-apt.sh", out, packages, key], capture_output=True, text=True, check=False
+        [TOP / "systemd/make-apt.sh", out, packages, key, "--new-key"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -27,7 +27,7 @@ def repository(package: Path, newer: Path, tmp_path_factory: pytest.TempPathFact
     shutil.copy(package, folder)
     for packages in (package.parent, newer.parent):
         words = [TOP / "systemd/make-apt.sh", folder / "apt", packages, folder / "key"]
-        subprocess.run(words, check=True, capture_output=True)
+        subprocess.run([*words, "--new-key"], check=True, capture_output=True)
     return folder
 
 

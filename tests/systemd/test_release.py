@@ -80,6 +80,24 @@ def test_a_key_that_is_named_and_not_there_is_an_error_and_no_new_key(tmp_path: 
     assert f"{tmp_path}/mistyped.pem" in done.stderr
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is missing")
+def test_a_folder_with_the_key_of_apt_that_is_named_and_not_there_is_an_error_and_no_new_key(tmp_path: Path) -> None:
+    words = ["make", "--dry-run", "apt", f"APT_KEY={tmp_path}/mistyped"]
+    done = subprocess.run(words, cwd=TOP, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"{tmp_path}/mistyped" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("gpg") is None, reason="gpg is missing")
+def test_a_folder_without_a_key_gets_none_unless_that_is_asked_for(tmp_path: Path) -> None:
+    empty = tmp_path / "key"
+    empty.mkdir()
+    words = [TOP / "systemd/make-apt.sh", tmp_path / "apt", tmp_path, empty]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{empty} holds no secret key" in done.stderr
+
+
 TOOLS = ("mmdebstrap", "mkfs.erofs", "mcopy", "arch-test", "update-binfmts", "qemu-aarch64-static", "unshare")
 UNTOLD = "mount -t tmpfs none /proc/sys/fs/binfmt_misc && exec"
 
