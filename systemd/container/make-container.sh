@@ -112,8 +112,9 @@ tar -C "$root" -c --sort=name --format=gnu --mtime="@$epoch" --owner=0 --group=0
 image=localhost/$name:$version
 latest=localhost/$name:latest told=$image # the name on the machine that loads the archive
 [ "$arch" = "$host" ] || { image=$image-$arch; latest=$latest-$arch; }
-buildah build --quiet --format docker --timestamp "$epoch" --platform "linux/$arch" --target "$kind" \
-    --build-arg "VERSION=$version" --tag "$image" -f "$here/Containerfile" "$context" >/dev/null
+former=$(buildah images --quiet --no-trunc "$image" 2>/dev/null || true)
+built=$(buildah build --quiet --format docker --timestamp "$epoch" --platform "linux/$arch" --target "$kind" \
+    --build-arg "VERSION=$version" --tag "$image" -f "$here/Containerfile" "$context")
 buildah tag "$image" "$latest"
 size=$(du -sm --apparent-size "$root" | cut -f1)
 chmod -R u+w "$root"
@@ -132,5 +133,8 @@ if [ "$arch" = "$host" ]; then # so that the image here is the one of the archiv
     buildah pull --quiet "docker-archive:$archive.zst" >/dev/null
     buildah tag "$image" "$latest"
 fi
+for each in $(buildah images --quiet --no-trunc --filter dangling=true); do # its name went to the one of the archive
+    case "$former $built" in *"${each#sha256:}"*) buildah rmi "$each" >/dev/null || true ;; esac
+done
 echo "$image: $size MB of files, $(du -h --apparent-size "$archive.zst" | cut -f1)B $archive.zst"
 rm -rf "$context" "$archive" "$archive.plain"

@@ -73,6 +73,7 @@ def test_the_image_is_small_and_the_same_inputs_give_the_same_bytes(podman: Podm
     print(f"image {size / 1e6:.1f} MB, archive {len(first) / 1e6:.1f} MB")
     assert size < 100e6
     assert make(podman).read_bytes() == first
+    assert podman("images", "--quiet", "--filter", "dangling=true").stdout == ""  # all that lost its name is removed
     config = podman.inspect(image)["Config"]
     assert config["User"] == "10911:10911"
     assert podman.inspect(image)["HealthCheck" if "HealthCheck" in podman.inspect(image) else "Healthcheck"][
