@@ -232,7 +232,8 @@ system-packages:
 	  [ ! -d /run/systemd/system ] || systemctl stop $$service; systemctl --quiet disable $$service; fi; \
 	if [ -n "$$service" ] && [ -e /etc/init.d/$$service ]; then update-rc.d $$service disable; fi; exit $$status
 
-# The library of compiled modules for each Python and machine that a package is for: two minutes, a fetch the first time.
+# The library of compiled modules for each Python and machine that a package is for: ten to fifteen minutes
+# of processor time after a change of what they compile, a fetch the first time.
 libraries: .venv/.ready
 	@mkdir -p .cache; PIP_CACHE_DIR=$(CURDIR)/.cache/pip nice systemd/compiled/libraries.sh .build/libraries $(PY) .cache/compile
 
