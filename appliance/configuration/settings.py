@@ -115,7 +115,7 @@ class LimitsSection(Section):
     connections_per_address: int = key(128, Whole(1, 65536), "connections of one address, except loopback")
     connects_per_s: int = key(50, Whole(1, 100_000), "new connections per second of one address")
     connects_burst: int = key(200, Whole(1, 100_000), "new connections of one address at once")
-    first_frame_s: int = key(10, Whole(1, 600), "time until a connection has sent its first whole frame")
+    first_frame_s: int = key(10, Whole(1, 600), "time for the first frame of a connection, from its first byte")
     frame_mib: int = key(16, Whole(1, 64), "largest frame")
     message_mib: int = key(4, Whole(1, 16), "largest message body")
     header_kib: int = key(256, Whole(4, 1024), "largest frame header")

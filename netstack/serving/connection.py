@@ -105,9 +105,10 @@ class Connection:
             return None  # by us; what is unread is not the peer's fault
         pressed = self._pace.partial > PARTIAL_MODEST or self._bytes.has_turn(self)
         frame_s = PRESSED_S if pressed and self._bytes.partial_full else limits.frame_s
-        if self._pace.frame_since is not None and now - self._pace.frame_since > frame_s:
+        begun_at = self._pace.frame_since
+        if begun_at is not None and now - begun_at > frame_s:
             return f"frame incomplete after {frame_s:g} s"
-        if not self._pace.frames and now - self._pace.opened_at > limits.first_frame_s:
+        if begun_at is not None and not self._pace.frames and now - begun_at > limits.first_frame_s:
             return f"first frame incomplete after {limits.first_frame_s:g} s"
         if now - max(self._pace.read_at, outbox.progress_at) > limits.idle_s:
             return f"idle for {limits.idle_s:g} s"
@@ -300,10 +301,10 @@ def _frame(response: RemotingCommand | bytes) -> bytes:
 class PeerActivity:
     """When a peer last did what, for the one loop that looks after all connections."""
 
-    __slots__ = ("frame_since", "frames", "opened_at", "partial", "read_at", "stopped")
+    __slots__ = ("frame_since", "frames", "partial", "read_at", "stopped")
 
     def __init__(self, now: float) -> None:
-        self.opened_at = self.read_at = now
+        self.read_at = now
         self.frames = self.partial = 0
         self.stopped = False  # the reader waits for room
         self.frame_since: float | None = None  # since when a frame is incomplete

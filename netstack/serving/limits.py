@@ -22,7 +22,7 @@ class Limits(NamedTuple):
     new_burst: int = 200
     reserved_for_loopback: int = 8
     descriptors: int = 0  # of the process: connections take no more than nine tenths of them; 0: as many as there are
-    first_frame_s: float = 10.0  # from accept to the first whole frame
+    first_frame_s: float = 10.0  # from the first byte of a connection to its first whole frame
     handshake_s: float = 5.0
     frame_s: float = 30.0  # from the first byte of a frame to its last
     frame_bytes: int = MAX_FRAME
@@ -33,7 +33,7 @@ class Limits(NamedTuple):
     unsent_bytes: int = 8 * MIB  # per connection: its reader stops
     unsent_in_all: int = 24 * MIB  # per process: then each connection's reader stops at 256 KiB
     unsent_s: float = 30.0  # without progress while something is unsent: close
-    idle_s: float = 120.0
+    idle_s: float = 120.0  # also before the first byte: Java 5.0 to 5.2 connects to each NameServer and asks one
 
 
 class ConnectionCounts:

@@ -247,15 +247,14 @@ class _Server:
             return stream  # a TLS greeting reads as a frame of 369 MB and is refused by its length
         limits, governor = self._governor.limits, self._governor
         refused = ""
-        with trio.move_on_after(limits.first_frame_s):
+        with trio.move_on_after(limits.idle_s):  # the handshake has a limit of its own
             try:
                 return await self._tls.secure(stream)
             except (ProtocolError, trio.BrokenResourceError) as exc:
                 refused = handshake_failure(exc.__cause__ or exc) or "closed"  # itself it would keep this frame
-        governor.counted["closed_tls" if refused else "closed_first"] += 1
-        event = "tls_refused" if refused else "connection_closed"  # the handshake has a limit of its own
-        reason = refused or f"first frame incomplete after {limits.first_frame_s:g} s"
-        governor.note(event, remote[0], port=remote[1], reason=reason)
+        governor.counted["closed_tls" if refused else "closed_idle"] += 1
+        if refused:
+            governor.note("tls_refused", remote[0], port=remote[1], reason=refused)
         await trio.aclose_forcefully(stream)
         return None
 

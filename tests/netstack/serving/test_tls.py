@@ -184,13 +184,13 @@ async def test_nothing_of_an_ended_connection_waits_for_the_collector(server_fil
 async def test_who_says_nothing_is_neither_upgraded_nor_kept_nor_called_a_refused_handshake(
     server_files: tuple[Path, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    governor = Governor(Limits(first_frame_s=0.2))
+    governor = Governor(Limits(idle_s=0.2))
     async with serving(over, tls=TlsDoor(TlsConfig(*server_files)), governor=governor) as port:
         assert await first_answer_bytes(port, b"") == b""
         assert await remark(port, None) == "plain"
     counted = governor.statistics().counted
-    assert (counted["closed_first"], counted.get("closed_tls")) == (1, None)
-    assert [record.getMessage().split()[0] for record in caplog.records] == ["event=connection_closed"]
+    assert (counted["closed_idle"], counted.get("closed_tls")) == (1, None)
+    assert not caplog.records  # as Java 5.0 to 5.2 does with each NameServer but one
 
 
 async def test_replaced_files_count_for_the_next_connection_and_bad_ones_do_not(
