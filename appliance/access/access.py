@@ -39,11 +39,11 @@ def accounts_path(data: Path, named: str = "") -> Path:
 def load_accounts(path: Path) -> Accounts:
     """Return the accounts of a file, none where there is no file. Raises AccountError, OSError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        raw = path.read_bytes()
     except FileNotFoundError:
         return Accounts()
     try:
-        return Accounts.from_object(json.loads(text))
+        return Accounts.from_object(json.loads(raw.decode()))
     except (ValueError, RecursionError) as exc:
         raise AccountError(f"{path}: {exc}") from exc
 

@@ -121,10 +121,11 @@ def test_a_rotated_secret_is_good_for_its_time(tmp_path: Path) -> None:
         '{"accounts": [{"key": "device-1", "secret": "long-enough", "white": "10.0"}]}',
         '{"accounts": [], "white": ["nonsense"]}',
         '{"accounts": [], "white": 7}',
+        "\udcff",  # no UTF-8
     ],
 )
 def test_a_file_that_cannot_be_meant_is_refused_with_its_name(tmp_path: Path, content: str) -> None:
-    (tmp_path / "accounts.json").write_text(content)
+    (tmp_path / "accounts.json").write_text(content, errors="surrogateescape")
     with pytest.raises(AccountError, match=r"accounts\.json"):
         load_accounts(tmp_path / "accounts.json")
 

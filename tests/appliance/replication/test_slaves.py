@@ -1,5 +1,7 @@
 """Slaves over real sockets, from a real store: they get what is committed, and can do no harm."""
 
+import errno
+import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -326,3 +328,24 @@ async def test_a_log_that_failed_is_served_to_its_end(tmp_path: Path) -> None:
         while slave.heartbeats < before + 3:
             await slave.take()
         assert bytes(slave.log) == box.log()
+
+
+async def test_a_log_that_the_disk_does_not_give_back_ends_the_slave_that_asks_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path) as box:
+        await fill(box.store, 20)
+
+        def fail(start: int, max_bytes: int) -> bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(box.store, "read_log", fail)
+            for at in (0, len(box.log()) // 2):  # from the begin; from where a slave stands
+                async with box.slave() as slave:
+                    await slave.report(at)
+                    await slave.wait_closed()
+        assert box.refused() == {"deleted": 2}
+        async with box.slave() as slave:
+            await slave.report()
+            await slave.take_to(box.store.committed)
