@@ -145,6 +145,9 @@ async def _answer(line: bytes, actions: Mapping[str, Action], folders: list[int]
         return {"answer": await action(AdminRequest(values, folder))}
     except AdminRefused as exc:
         return {"refused": str(exc)}
+    except Exception as exc:  # of one question: the box serves on
+        log.exception("event=admin_failed action=%s next_step=report_this", name)
+        return {"refused": f"{name} failed: {type(exc).__name__}: {exc}; see the log of the box"}
 
 
 def ask(

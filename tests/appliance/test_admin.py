@@ -72,6 +72,13 @@ async def test_an_answer_a_refusal_and_what_this_box_cannot_do(tmp_path: Path) -
             await asked(path, "group.status")
 
 
+async def test_a_question_that_an_action_does_not_take_ends_alone(tmp_path: Path) -> None:
+    async with served(tmp_path / "a.sock"):
+        with pytest.raises(AdminRefused, match="double failed: KeyError"):
+            await asked(tmp_path / "a.sock", "double")
+        assert await asked(tmp_path / "a.sock", "double", {"number": 2}) == {"twice": 4}
+
+
 async def test_a_folder_comes_along_and_is_closed_behind_its_question(tmp_path: Path) -> None:
     path, folder = tmp_path / "admin.sock", tmp_path / "stick"
     folder.mkdir()
