@@ -74,7 +74,10 @@ class Copies:
         return stored.reconsume_times >= (self._tables.groups.get(group) or Group(group)).retry_max_times
 
     async def again(self, group: str, stored: StoredMessage, pop_ms: int) -> AppendResult:
-        """Store an expired message for its group; it is durable later. Raises LogFailed, MessageIllegal."""
+        """Store an expired message for its group; it is durable later.
+
+        Raises LogFailed, MessageIllegal, and Refused where there is no topic for it and no room for one.
+        """
         draft = _draft(stored)
         draft.properties[POP_FROM] = source_of(stored.topic, stored.queue_id, stored.queue_offset)
         if self._is_last(group, stored):
@@ -87,7 +90,7 @@ class Copies:
         return await self._put(draft)
 
     async def dead(self, group: str, stored: StoredMessage) -> AppendResult:
-        """Store a message among the dead letters of a group; it is durable later. Raises LogFailed, MessageIllegal."""
+        """Store a message among the dead letters of a group; it is durable later. Raises as `again`."""
         return await self._put_dead(group, stored, _draft(stored))
 
     async def sources(self, place: CopyPlace) -> set[str]:

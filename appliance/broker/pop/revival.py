@@ -10,6 +10,7 @@ from appliance.broker.delay.redelivery import RETRY_S, rest_after, wait_kept
 from appliance.broker.pop.copies import Copies, source_of
 from appliance.broker.pop.pop_queue import CopyPlace, PopKey, Take
 from appliance.broker.pop.pop_table import PopTable
+from netstack.errors import Refused
 from storage_driver.errors import LogFailed, MessageIllegal
 from storage_driver.interfaces import MarkedAppending
 from storage_driver.journal import JournalFailed
@@ -120,7 +121,7 @@ class Revival:
                 try:
                     end = (await self._copies.again(each.take.queue.key.group, stored, each.take.pop_ms)).end
                     copied.append(each)
-                except MessageIllegal as exc:
+                except (MessageIllegal, Refused) as exc:  # also where the limit of topics leaves none for it
                     log.warning("event=pop_redelivery_in_place offset=%d reason=%r", each.offset, str(exc))
                     self._in_place(each)
         if end:

@@ -145,6 +145,9 @@ class TopicTable(SavedTable):
     def put(self, topic: Topic) -> int:
         """Create or replace a topic and return the save mark. Raises Refused at the limit."""
         self.check_room([topic.name])
+        return self._put(topic)
+
+    def _put(self, topic: Topic) -> int:
         if self.creations is not None:
             self.creations.forget(TOPIC, topic.name)
         self._topics[topic.name] = topic
@@ -203,11 +206,15 @@ class TopicTable(SavedTable):
         return topic
 
     def recover(self, seen: Mapping[str, int]) -> list[str]:
-        """Make topics again whose records are newer than the saved table; `seen` maps topic to highest queue id."""
+        """Make topics again whose records are newer than the saved table; `seen` maps topic to highest queue id.
+
+        Also above the limit: it may be lower since.
+        """
         made = [name for name in seen if name not in self._topics and name not in SYSTEM_TOPICS | GROUP_TOPICS]
         for name in made:
             least = 1 if name.startswith((RETRY_PREFIX, DEAD_PREFIX)) else min(4, self.rules.template_queues)
-            self.ensure(name, queues=max(seen[name] + 1, least))
+            queues = max(seen[name] + 1, least)
+            self._put(Topic(name, queues, queues, READ | WRITE))
         return made
 
     def is_system(self, name: str) -> bool:

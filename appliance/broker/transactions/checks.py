@@ -95,7 +95,7 @@ class TransactionChecks:
         """Learn what is open, then check until cancelled."""
         await self._learn()
         if self._store.has_queue(GIVEN_UP_QUEUE):  # of a broker that did not make its topic, or was killed before
-            self._make_topic(CHECKED_TOO_OFTEN_TOPIC)
+            self._make_given_up()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._advance_often)
@@ -104,6 +104,13 @@ class TransactionChecks:
                     await self._guarded_round()
         except* LogFailed as failures:
             await rest_after(_first(failures), "transaction_checks", self._store)
+
+    def _make_given_up(self) -> None:
+        """Make the topic of what was given up, if the limit of topics has room; what is stored stays there for it."""
+        try:
+            self._make_topic(CHECKED_TOO_OFTEN_TOPIC)
+        except Refused as exc:
+            log.warning("event=topic_not_made topic=%s reason=%r", CHECKED_TOO_OFTEN_TOPIC, exc.remark)
 
     async def _learn(self) -> None:
         """Learn what is open; one bad sector must not end the broker."""
@@ -214,7 +221,7 @@ class TransactionChecks:
         draft = draft_of(half)
         draft.properties.pop(OWNER, None)
         draft.topic, draft.queue_id = GIVEN_UP_QUEUE
-        self._make_topic(CHECKED_TOO_OFTEN_TOPIC)
+        self._make_given_up()
         await put_patiently(self._store, draft.to_message())
         if self._table.state(half.queue_offset) == OPEN:
             self._transactions.close(half.queue_offset)

@@ -33,6 +33,17 @@ async def test_messages_in_memory_are_stored_again_without_a_read_of_the_disk(tm
         assert bench.small.store._lookup.cold_reads == before
 
 
+async def test_where_the_limit_of_topics_leaves_none_for_retries_an_expired_message_comes_again_in_its_place(
+    tmp_path: Path,
+) -> None:
+    async with pop_bench(tmp_path) as bench:
+        bench.topics.rules = bench.topics.rules._replace(most=1)
+        await bench.send(b"1")
+        for _ in range(4):  # as often as it would be a dead letter, and more
+            assert bodies(await bench.receive(invisible_ms=1, poll_s=60)) == [b"1"]
+        assert bench.topics.get(RETRY.topic) is None
+
+
 async def test_copies_that_the_log_took_back_are_stored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redelivery, "RETRY_S", 0.01)
     async with pop_bench(tmp_path) as bench:

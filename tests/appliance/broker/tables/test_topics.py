@@ -68,6 +68,11 @@ def test_topics_beyond_the_limit_are_refused_by_the_key_to_raise() -> None:
         table.put(Topic("one more"))
 
 
+def test_topics_of_the_log_come_back_though_the_limit_is_lower_since() -> None:
+    table = topics(rules=TopicRules(cluster="C", broker="b", most=10))
+    assert len(table.recover({f"T{number}": 0 for number in range(20)})) == 20
+
+
 async def test_the_table_comes_back_as_it_was_and_its_version_never_falls() -> None:
     file = MemoryStateFile()
     table = topics(file, log_end=77)

@@ -329,3 +329,15 @@ async def test_a_producer_that_cannot_be_told_keeps_no_other_from_being_asked(tm
         await b.half()
         await b.round()
         assert len(peer.told) == 1
+
+
+async def test_a_limit_of_topics_keeps_no_half_from_being_given_up(tmp_path: Path) -> None:
+    def refuse(name: str) -> object:
+        raise Refused(1, "100 topics, limits.topics allows 100")
+
+    async with bench(tmp_path, ON_DEMAND._replace(most_checks=0)) as b:
+        b.checks._make_topic = refuse
+        await b.half(b"body")
+        await b.round()
+        (message,) = await b.small.wait_for(GIVEN_UP, 1)
+        assert message.body == b"body"
