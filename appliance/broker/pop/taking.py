@@ -11,6 +11,7 @@ import trio
 
 from appliance.broker.consume.reading import MAX_BYTES, FilteredReader, Room
 from appliance.broker.filter.subscriptions import BODY_AT, HOSTS_V6, AcceptsRecord, AcceptsTags, split_records
+from appliance.broker.intake import MOST_TIMES
 from appliance.broker.pop.pop_queue import PopKey, PopQueue, Take
 from appliance.broker.pop.pop_table import PopTable
 from appliance.broker.pop.retry_topics import TopicKind
@@ -258,7 +259,7 @@ def again_for(record: bytes, times: int) -> bytes:
     if not times:
         return record
     at = BODY_AT[record[39] & HOSTS_V6] - 16  # before prepared offset and length of the body
-    counted = int.from_bytes(record[at : at + 4], "big", signed=True) + times
+    counted = min(int.from_bytes(record[at : at + 4], "big", signed=True) + times, MOST_TIMES)
     return record[:at] + counted.to_bytes(4, "big", signed=True) + record[at + 4 :]
 
 

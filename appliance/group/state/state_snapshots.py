@@ -66,7 +66,7 @@ class Snapshots:
         while True:
             try:
                 await self._look()
-            except OSError as exc:
+            except (OSError, StateDamaged) as exc:
                 log.warning("event=tables_not_in_log reason=%r", str(exc))
             await trio.sleep(LOOK_S)
 

@@ -100,3 +100,5 @@ def test_a_record_counts_deliveries_from_its_place(host: bytes) -> None:
     counted = decode_record(again_for(record, 3))
     assert counted == decode_record(record)._replace(reconsume_times=5)
     assert again_for(record, 0) is record
+    most = (1 << 31) - 1  # a sender may say so
+    assert decode_record(again_for(record, most)).reconsume_times == most

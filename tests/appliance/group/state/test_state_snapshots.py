@@ -10,7 +10,7 @@ from appliance.group.state.state_applier import StateApplier
 from appliance.group.state.state_snapshots import KeptFrom, Snapshots, read_release
 from tests.appliance.group.following_store import Lead, lead, opened
 from tests.storage_driver.test_store import message, put_all
-from tests.waiting import until_it
+from tests.waiting import until, until_it
 
 
 def snapshots(leader: Lead, below: list[int]) -> Snapshots:
@@ -77,3 +77,26 @@ async def test_a_table_that_changes_just_now_is_not_taken_whole(tmp_path: Path) 
 def test_before_the_first_whole_tables_nothing_may_go() -> None:
     assert KeptFrom().floor == 0
     assert KeptFrom(500, 400).floor == 400
+
+
+async def test_a_table_whose_file_is_damaged_keeps_the_leader_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(state_snapshots, "LOOK_S", 0.01)
+    async with opened(tmp_path) as side, trio.open_nursery() as nursery:
+        leader = lead(side)
+        topics = side.files.tables["config/topics"]
+        topics.save({"topicConfigTable": {}})
+        whole = topics.path.read_bytes()
+        for path in (topics.path, topics.path.with_name(topics.path.name + ".bak")):
+            path.write_bytes(b"{")
+        nursery.start_soon(snapshots(leader, [0]).run)
+        await until(lambda: "tables_not_in_log" in caplog.text)
+        topics.path.write_bytes(whole)  # as its owner does with the next change
+
+        async def told() -> bool:
+            await side.applier.apply()
+            return read_release(side.files).tables >= 0
+
+        await until_it(told)
+        nursery.cancel_scope.cancel()
