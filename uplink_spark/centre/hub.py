@@ -73,6 +73,10 @@ class Budget:
     def left(self) -> int:
         return self._left
 
+    def is_short(self) -> bool:
+        """Whether somebody waits."""
+        return bool(self._queue)
+
 
 @dataclass(slots=True)
 class GatewayCounts:

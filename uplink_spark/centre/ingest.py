@@ -18,7 +18,7 @@ from uplink_spark.errors import PieceDamaged, ProtocolError, Refused
 from uplink_spark.wire import frames
 from uplink_spark.wire.batch import decode_header
 from uplink_spark.wire.frames import FrameType, Hello, Receipt, ReceiptRow, Refusal, Status, Welcome
-from uplink_spark.wire.link import IDLE_PING_S, FrameQueue, FrameReader, LinkClosed, Stream, unexpected
+from uplink_spark.wire.link import IDLE_PING_S, SLOW_BYTES_S, FrameQueue, FrameReader, LinkClosed, Stream, unexpected
 
 log = logging.getLogger("uplink_spark.gateway")
 HELLO_S = 10
@@ -113,6 +113,10 @@ class BoxSession:
             now = trio.current_time()
             if now - began > self._deadline_s or self._reader.received_bytes > LONGEST_BYTES:
                 self.outbox.close_after(frames.encode_bye("connection renewed; connect again"))
+            elif self._hub.budget.is_short() and self._reader.is_slow():
+                self.failed(
+                    "busy", f"a piece came slower than {SLOW_BYTES_S} bytes a second, and others wait for memory"
+                )
             elif now - self._reader.heard_at >= IDLE_PING_S:
                 self.outbox.put(frames.encode_ping(FrameType.PING, int(now * 1000)))
 

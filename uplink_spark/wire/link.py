@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -16,6 +17,7 @@ FAST_CHUNK, FAST_S = 256 * 1024, 0.02  # what takes a chunk so fast gets larger 
 RECEIVE = 256 * 1024
 IDLE_PING_S = 30
 IDLE_CLOSE_S = 90
+SLOW_BYTES_S = 8 * 1024  # a piece that comes slower is the first to go where memory is short: 64 kbit/s is faster
 STUCK_S = 60  # a chunk not taken by the socket
 MOST_HELD = 256 * 1024  # bytes of small frames that the peer has not taken: above, it is not read from
 
@@ -46,6 +48,7 @@ class FrameReader:
         self.heard_at = trio.current_time()
         self.received_bytes = 0
         self.head = b""  # of the frame being read, for the log
+        self._due = math.inf  # when the piece under way ought to be whole
 
     async def _fill(self, length: int) -> None:
         while len(self._buffer) < length:
@@ -75,8 +78,14 @@ class FrameReader:
         kind, length = read_frame_head(self._take(FRAME_HEAD.size), pieces=pieces)
         if kind == FrameType.PIECE:
             await admit(length)
+            self._due = trio.current_time() + self._idle_s + length / SLOW_BYTES_S
         await self._fill(length)
+        self._due = math.inf
         return kind, self._take(length)
+
+    def is_slow(self) -> bool:
+        """Whether the piece under way comes slower than SLOW_BYTES_S, and IDLE_CLOSE_S is over too."""
+        return trio.current_time() > self._due
 
 
 class Throttle(Protocol):

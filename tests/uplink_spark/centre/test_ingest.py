@@ -530,6 +530,40 @@ async def test_a_connection_that_is_old_ends_with_bye_so_that_new_certificates_c
             await trio.sleep_forever()
 
 
+@pytest.mark.slow
+async def test_a_piece_that_comes_a_byte_at_a_time_keeps_its_memory_only_while_nobody_waits(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    config = GatewayConfig(landing=str(tmp_path / "zone"), listen=("127.0.0.1", 0), memory_bytes=1 << 20)
+    with open_landers(config, lambda: NOW) as (_, hub):
+        box, stream = trio.testing.memory_stream_pair()
+        reader = FrameReader(box)
+        autojump_clock.autojump_threshold = 0.05  # file work in threads is no time that passes
+
+        async def dribble() -> None:
+            await box.send_all(encode_frame(FrameType.PIECE, bytes(900_000))[:5])
+            with suppress(trio.BrokenResourceError):
+                while True:
+                    await box.send_all(b"x")
+                    await trio.sleep(80)
+
+        async with trio.open_nursery() as nursery:
+            session = BoxSession(stream, "test", hub, certified=None, deadline_s=LONGEST_S)
+            nursery.start_soon(session.run)
+            await box.send_all(HELLO.encode())
+            assert (await reader.next_frame(pieces=False))[0] == FrameType.WELCOME
+            nursery.start_soon(dribble)
+            await trio.sleep(600)
+            assert (hub.budget.left, session.outbox.closing) == ((1 << 20) - 900_000, False)
+            with trio.fail_after(60):
+                await hub.budget.acquire(500_000)
+            while (kind_and_body := await reader.next_frame(pieces=False))[0] == FrameType.PING:
+                pass
+            fault = frames.decode_fault(kind_and_body[1])
+            assert (fault.code, "others wait for memory" in fault.text) == ("busy", True)
+            nursery.cancel_scope.cancel()
+
+
 STATUS = frames.Status(1, 2, 3, 4, 5, 6, "clean", "rocketbox 1", NOW, 1)
 
 
