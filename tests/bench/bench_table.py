@@ -27,7 +27,8 @@ from uplink_spark.jobs.bronze import schemas_of_table
 from uplink_spark.jobs.session import open_session
 from uplink_spark.jobs.table import delta
 from uplink_spark.jobs.table.commits import NewFile
-from uplink_spark.jobs.table.delta import LOG, Table
+from uplink_spark.jobs.table.delta import Table
+from uplink_spark.jobs.table.log import LOG
 from uplink_spark.jobs.table.parquet import day_of, write_file
 from uplink_spark.jobs.table.swap import swap
 from uplink_spark.jobs.tables import RANGES_SCHEMA

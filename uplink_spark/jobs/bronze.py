@@ -27,6 +27,7 @@ from uplink_spark.bounds import amount, interval, whole
 from uplink_spark.jobs import rollup
 from uplink_spark.jobs.gaps import GAPS_SCHEMA, gap_rows, lost_entry
 from uplink_spark.jobs.metrics import JobMetrics
+from uplink_spark.jobs.offset_range import finished
 from uplink_spark.jobs.session import open_session
 from uplink_spark.jobs.table.commits import Conflict, NewFile, Position, Snapshot, TableError
 from uplink_spark.jobs.table.delta import Table
@@ -99,8 +100,8 @@ def new_items(have: Position, items: Iterable[tuple[int, bytes]]) -> list[tuple[
             continue
         if wanted is not None and entry.seq > wanted:
             raise TableError(
-                f"shard {shard}: the table is at seq {wanted}, the batch begins at {entry.seq}: the checkpoint is of "
-                "another table, or retention ran ahead; delete the checkpoint folder, or start a new table"
+                f"shard {shard}: the table is at seq {wanted}, the batch begins at {entry.seq}: the table was "
+                "set back, or the checkpoint is of another one; run again, after deleting the folder of --checkpoint"
             )
         following[shard] = entry.seq + 1
         found.append((shard, entry, data))
@@ -238,7 +239,13 @@ class Bronze:
             )
         for shard, seq in have.end.items():
             log, known, end = self._zone.shards[int(shard)], have.origin.get(shard, ""), ends[int(shard)]
-            entry = next(iter(log.entries(seq - 1, seq)), None) if seq > log.begins() else None
+            if seq < (first := log.begins()):
+                raise TableError(
+                    f"table {self.config.table} ends at seq {seq} of shard {shard}, {place} begins at {first}: "
+                    "retention removed what is between. Was the table set back? RESTORE a newer version of it, else "
+                    "start a new table"
+                )
+            entry = next(iter(log.entries(seq - 1, seq)), None) if seq > first else None
             found = f"ends at seq {end}" if entry is None else name_of(entry)
             noted = known.startswith(f"seq {seq - 1}:")  # a program that does not know of it writes none
             if seq > end or (entry is not None and noted and known != found):
@@ -280,6 +287,7 @@ def run_bronze(spark: SparkSession, config: BronzeConfig, *, once: bool, trigger
     register(spark)
     bronze = Bronze(config)
     have = bronze.end()
+    _check_checkpoint(config, have)
     reader = spark.readStream.format("commitlog_manifest").option("maxBytesPerTrigger", str(config.trigger_bytes))
     if have:  # only used without a checkpoint: the table says where to continue
         reader = reader.option("startingOffsets", _offsets(have))
@@ -292,6 +300,16 @@ def run_bronze(spark: SparkSession, config: BronzeConfig, *, once: bool, trigger
     return query
 
 
+def _check_checkpoint(config: BronzeConfig, have: Position) -> None:
+    """A checkpoint that is ahead of the table would leave out what the table lacks. Raises TableError."""
+    for shard, seq in finished(config.checkpoint).items():
+        if seq > have.get(shard, 0):
+            raise TableError(
+                f"shard {shard}: the table is at seq {have.get(shard, 0)}, checkpoint {config.checkpoint} at {seq}: "
+                "the table was set back or is another one; delete the checkpoint folder: the table knows its position"
+            )
+
+
 def _offsets(end: Position) -> str:
     return "{" + ", ".join(f'"{shard}": {seq}' for shard, seq in sorted(end.items())) + "}"
 
@@ -300,7 +318,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser("python -m uplink_spark.jobs.bronze", description=__doc__.splitlines()[0])
     made.add_argument("--landing", required=True, help="folder or URL of the landing zone")
     made.add_argument("--table", required=True, help="folder or URL of the bronze table")
-    made.add_argument("--checkpoint", help="folder of Spark's checkpoint (TABLE/_spark; in a bucket: temporary)")
+    made.add_argument("--checkpoint", help="folder of Spark's checkpoint (a temporary one)")
     made.add_argument("--once", action="store_true", help="read what has landed, then exit")
     made.add_argument("--trigger", type=interval, default="10 seconds", help="interval without --once (10 seconds)")
     made.add_argument("--consumer", default="bronze", help="name of the consumer for the retention of packs (bronze)")
@@ -317,12 +335,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def config_of(given: argparse.Namespace, table: Table, scratch: str) -> BronzeConfig:
-    """Return the settings; without --checkpoint it is beside the files of the table, of a bucket in `scratch`."""
-    checkpoint = scratch if table.location.remote else os.path.join(given.table, "_spark")
+    """Return the settings; without --checkpoint it is in `scratch`: the table knows where it stands."""
     return BronzeConfig(
         landing=os.path.abspath(given.landing) if "://" not in given.landing else given.landing,
         table=table.root,
-        checkpoint=given.checkpoint or checkpoint,
+        checkpoint=given.checkpoint or scratch,
         consumer=given.consumer,
         partition_bytes=given.partition_mib * MIB,
         trigger_bytes=given.trigger_mib * MIB,

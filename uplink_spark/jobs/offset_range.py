@@ -44,6 +44,12 @@ def offset_range(checkpoint: str, batch: int, *, source: int = 0) -> OffsetRange
     return OffsetRange(_seqs(_offset(checkpoint, batch - 1, source) or {}), _seqs(end), json.dumps(end))
 
 
+def finished(checkpoint: str) -> dict[str, int]:
+    """Return where the newest finished batch of a stream's only source ends, nothing for a new checkpoint."""
+    numbers = [int(name) for name in open_files(checkpoint).names("commits") if name.isdigit()]
+    return _seqs(_offset(checkpoint, max(numbers), 0) or {}) if numbers else {}
+
+
 def _offset(checkpoint: str, batch: int, source: int) -> dict[str, Any] | None:
     """Return the offset that Spark noted (OffsetSeqLog: version, metadata, then a line for each source)."""
     data = open_files(checkpoint).read(f"offsets/{batch}", 0)

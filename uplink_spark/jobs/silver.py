@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -89,16 +90,33 @@ def take_in(spark: SparkSession, bronze_root: str, silver_root: str) -> int:
                 "write to a new table"
             )
         _check_same(bronze, silver, done, have.origin.get(INPUT))
-        fresh = list(islice(bronze.appended(done), BATCH_VERSIONS))
-        if not fresh:
+        if newest == done:
             return done
-        last, files = fresh[-1][0], [file for _, added in fresh for file in added if file.part == "data"]
-        written = _write(spark, bronze, files, last, silver.root)
-        stop_at("S2")
-        try:
-            silver.append(have, written, {INPUT: last}, {INPUT: _named(bronze, last) or ""})
-        except Conflict:
-            continue  # another driver was first: look again what is lacking
+        for last, groups in _unread(bronze, done):
+            written = [file for files in groups for file in _write(spark, bronze, files, last, silver.root)]
+            stop_at("S2")
+            try:
+                silver.append(have, written, {INPUT: last}, {INPUT: _named(bronze, last) or ""})
+            except Conflict:
+                break  # another driver was first: look again what is lacking
+            have = silver.snapshot()
+            if have.end.get(INPUT) != last:
+                break
+
+
+def _unread(bronze: Table, done: int) -> Iterator[tuple[int, list[list[DataFile]]]]:
+    """Yield bronze versions and the files whose rows are new up to them, as many as are added up at once.
+
+    A new table begins with what bronze is now, a day at a time: its first versions may have left the log.
+    """
+    if not done:
+        now = bronze.snapshot()
+        by_day = sorted(now.part("data"), key=lambda file: file.day)
+        yield now.version, [list(files) for _, files in groupby(by_day, key=lambda file: file.day)]
+        return
+    versions = bronze.appended(done)
+    while fresh := list(islice(versions, BATCH_VERSIONS)):
+        yield fresh[-1][0], [[file for _, added in fresh for file in added if file.part == "data"]]
 
 
 def _named(bronze: Table, version: int) -> str | None:
@@ -120,13 +138,15 @@ def _check_same(bronze: Table, silver: Table, done: int, known: str | None) -> N
 def _write(spark: SparkSession, bronze: Table, files: list[DataFile], last: int, root: str) -> list[NewFile]:
     if not files:
         return []
-    gone = [file.path for file in (files[0], files[-1]) if not bronze.location.has(file.path)]
-    if gone:
-        raise TableError(
-            f"{gone[0]} of {bronze.root} was vacuumed before silver read it; rebuild silver in a new folder from bronze"
-        )
-    rows = tables.read_files(spark, bronze, files, tables.spark_schema(bronze))
-    table = partials(rows.where("kind = 'message'"), last).toArrow().cast(PER_MINUTE)
+    try:
+        rows = tables.read_files(spark, bronze, files, tables.spark_schema(bronze))
+        table = partials(rows.where("kind = 'message'"), last).toArrow().cast(PER_MINUTE)
+    except PySparkException as error:
+        if gone := next((file.path for file in files if not bronze.location.has(file.path)), None):
+            raise TableError(
+                f"{gone} of {bronze.root} was vacuumed before silver read it: rebuild silver in a new folder"
+            ) from error
+        raise
     if not table.num_rows:
         return []
     today = day_of(time.time_ns() // 1_000_000)

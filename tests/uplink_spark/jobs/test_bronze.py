@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from deltalake import DeltaTable
 
 from uplink_spark.errors import LandingError
 from uplink_spark.jobs import tables
@@ -21,7 +21,7 @@ from uplink_spark.jobs.table.commits import TableError
 from uplink_spark.jobs.table.delta import Table
 from uplink_spark.jobs.testing import Fleet, in_table, landed_items, source_of
 from uplink_spark.testing import MadeLanding, gap_piece
-from uplink_spark.zone.manifest import ManifestEntry, decode_entry
+from uplink_spark.zone.manifest import ManifestEntry, decode_entry, kept_path
 
 T0 = 1_700_000_000_000
 REPO = Path(__file__).parents[3]
@@ -71,10 +71,40 @@ def test_an_old_copy_of_the_table_put_back_is_told_and_nothing_is_lost_or_twice(
     run_bronze(spark, config, once=True)
     put_back(tmp_path / "copy", config.table)
     fleet.land("box-1", 2)
-    with pytest.raises(StreamingQueryException, match=r"the table is at seq 1, the batch begins at 2.*delete"):
+    with pytest.raises(TableError, match=r"the table is at seq 1, checkpoint .* at 2: .*delete"):
         run_bronze(spark, config, once=True)
-    Bronze(config).write(landed_items(fleet.landing.root))  # as without the checkpoint
+    run_bronze(spark, replace(config, checkpoint=str(tmp_path / "new")), once=True)
     assert in_table(config.table) == fleet.expected
+
+
+@pytest.mark.slow
+def test_after_a_restore_the_next_run_reads_again_what_the_restored_version_lacks(
+    fleet: Fleet, config: BronzeConfig, tmp_path: Path
+) -> None:
+    job = ["--landing", config.landing, "--table", config.table, "--once", "--master", "local[2]"]
+    for n in range(3):
+        fleet.land("box-1", 5 + n)
+        assert main(job) == 0
+    DeltaTable(config.table).restore(1)
+    assert sum(in_table(config.table).values()) == 5
+    assert main(job) == 0
+    assert in_table(config.table) == fleet.expected
+    DeltaTable(config.table).restore(2)
+    fleet.land("box-2", 4)
+    assert main(job) == 0
+    assert in_table(config.table) == fleet.expected
+
+
+def test_a_table_that_a_restore_set_back_behind_what_the_zone_keeps_is_told(fleet: Fleet, config: BronzeConfig) -> None:
+    for _ in range(3):
+        fleet.land("box-1", 2)
+        Bronze(config).write(landed_items(fleet.landing.root))
+    DeltaTable(config.table).restore(1)
+    kept = fleet.landing.root / kept_path(0)
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_text('{"v": 1, "shard": 0, "seq": 2}')
+    with pytest.raises(TableError, match=r"ends at seq 1 of shard 0, .* begins at 2: retention removed what is"):
+        Bronze(config).end()
 
 
 @pytest.mark.slow

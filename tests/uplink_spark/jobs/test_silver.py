@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from uplink_spark.jobs import care, tables
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig
 from uplink_spark.jobs.silver import take_in
 from uplink_spark.jobs.table.commits import TableError
 from uplink_spark.jobs.table.delta import Table
+from uplink_spark.jobs.table.log import LOG
 from uplink_spark.jobs.testing import landed_items
 from uplink_spark.testing import MadeLanding, MadeRecord, log_piece
 from uplink_spark.wire.batch import PieceSource
@@ -121,3 +123,55 @@ def test_compaction_of_bronze_and_of_silver_changes_no_figure(
     (day,) = care.days(Table(roots[1]).snapshot())
     assert care.compact(spark, roots[1], day).files_after == 1
     assert [row["rows"] for row in tables.per_minute(spark, roots[1]).collect()] == [12]
+
+
+def figures(spark: Any, silver: str) -> dict[str, int]:
+    return {row["box"]: row["rows"] for row in tables.per_minute(spark, silver).collect()}
+
+
+def test_a_restore_of_bronze_is_told_where_it_took_back_rows_that_are_counted(
+    spark: Any, landing: MadeLanding, roots: tuple[str, str], tmp_path: Path
+) -> None:
+    bronze, end = bronze_of(spark, landing, roots), 0
+    for n in range(3):
+        end = land(landing, [MadeRecord("A", stored_ms=T0)] * (n + 1), start=end)
+        bronze.write(landed_items(landing.root))
+        take_in(spark, *roots)
+    DeltaTable(roots[0]).restore(1)
+    bronze.write(landed_items(landing.root))
+    with pytest.raises(
+        TableError, match=r"RESTORE of .*bronze took back version 2, whose rows were read: RESTORE what"
+    ):
+        take_in(spark, *roots)
+    anew = str(tmp_path / "anew")
+    assert (take_in(spark, roots[0], anew), figures(spark, anew)) == (5, {"b": 6})
+    DeltaTable(roots[1]).restore(1)  # silver as it was when bronze had version 1
+    assert (take_in(spark, *roots), figures(spark, roots[1])) == (5, {"b": 6})
+
+
+def test_a_new_table_begins_with_what_bronze_is_although_its_first_versions_have_left_the_log(
+    spark: Any, landing: MadeLanding, roots: tuple[str, str]
+) -> None:
+    bronze, end = bronze_of(spark, landing, roots), 0
+    for _ in range(3):
+        end = land(landing, [MadeRecord("A", stored_ms=T0)] * 2, start=end)
+        bronze.write(landed_items(landing.root))
+    DeltaTable(roots[0]).create_checkpoint()
+    for version in range(3):
+        (Path(roots[0]) / LOG / f"{version:020d}.json").unlink()
+    assert (take_in(spark, *roots), figures(spark, roots[1])) == (3, {"b": 6})
+    assert take_in(spark, *roots) == 3
+
+
+def test_a_file_that_was_vacuumed_before_it_was_read_is_named(
+    spark: Any, landing: MadeLanding, roots: tuple[str, str]
+) -> None:
+    bronze, end, paths = bronze_of(spark, landing, roots), 0, list[str]()
+    for _ in range(4):
+        end = land(landing, [MadeRecord("A", stored_ms=T0)], start=end)
+        bronze.write(landed_items(landing.root))
+        take_in(spark, *roots) if not paths else None
+        paths = [file.path for file in Table(roots[0]).snapshot().part("data")]
+    (Path(roots[0]) / paths[1]).unlink()  # in the middle of what is unread
+    with pytest.raises(TableError, match=f"{paths[1]} of .* was vacuumed before silver read it"):
+        take_in(spark, *roots)

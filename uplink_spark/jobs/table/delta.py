@@ -27,17 +27,20 @@ from uplink_spark.jobs.table.commit_list import CommitList
 from uplink_spark.jobs.table.commits import EMPTY, Conflict, DataFile, NewFile, Position, Snapshot, TableError
 from uplink_spark.jobs.table.file_statistics import COLUMNS as STATISTICS
 from uplink_spark.jobs.table.location import FolderLocation, Stamp, locate, reason
+from uplink_spark.jobs.table.log import APP, CARE, LOG, Commit, commit_name, lines_apart, read_commit
 
-LOG = "_delta_log"
 PARTITIONS = ("part", "landed_day")
-APP = "rocketbox"  # application of the `txn` actions: rocketbox/<input>
-CARE = f"{APP}/care"
 INPUTS, ORIGIN, PARTS = f"{APP}.inputs", f"{APP}.origin", f"{APP}.parts"
 END = f"{APP}.end"  # in each commit of rows: how far every input is read, as the `txn` actions of all commits say
-LOOKED_BACK = 10  # commits, for one of rows
 CHECKPOINT_EVERY = 100
 KEEP_LOG_DAYS = 30
 NOT_READ = frozenset(("deletionVectors", "columnMapping"))  # features of Delta's readers
+WRITTEN = frozenset(  # features of Delta's writers that a commit of the library takes
+    (
+        *("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "timestampNtz"),
+        *("v2Checkpoint", "variantType", "variantType-preview", "variantShredding-preview"),
+    )
+)
 Schemas = Mapping[str, pa.Schema]  # part of the table -> columns of its files
 
 
@@ -89,7 +92,7 @@ class Table:
             elif version is None:
                 self._newest.update_incremental()  # reads what is new: an opening reads the list of all files
             self._check_readable(self._newest)
-            self._stamp = self.location.stamp(_name(self._newest.version()))
+            self._stamp = self.location.stamp(commit_name(self._newest.version()))
             return self._newest
         except TableNotFoundError:
             return None
@@ -107,14 +110,22 @@ class Table:
                 "would come back, columns that it renamed would be null; drop the feature there, or start a new table"
             )
 
+    def _check_writable(self, opened: DeltaTable) -> None:
+        """Raises TableError before a task has written anything, where the library would refuse the commit."""
+        if found := sorted(set(opened.protocol().writer_features or ()) - WRITTEN):
+            raise TableError(
+                f"table {self.root} has the features {', '.join(found)}, which another engine has set and this program "
+                "cannot write: drop them there (ALTER TABLE … DROP FEATURE), or start a new table"
+            )
+
     def _is_there(self, opened: DeltaTable) -> bool:
         """Whether the log still has the same version: a table set back to an older copy is read anew, also where
         another program has gone on from that copy."""
-        return self._stamp is not None and self.location.stamp(_name(opened.version())) == self._stamp
+        return self._stamp is not None and self.location.stamp(commit_name(opened.version())) == self._stamp
 
     def fingerprint(self, version: int) -> str | None:
         """Return what tells a version from that of another table; None where the log no longer has it."""
-        text = self.location.read(_name(version))
+        text = self.location.read(commit_name(version))
         return None if text is None else hashlib.sha256(text).hexdigest()[:16]
 
     def snapshot(self, version: int | None = None) -> Snapshot:
@@ -127,22 +138,44 @@ class Table:
 
     def _snapshot(self, opened: DeltaTable) -> Snapshot:
         version = opened.version()
-        end, origin = self._noted(version) or _searched(opened)
+        end, origin = self._noted(opened)
         return Snapshot(version, end, origin, lambda: self._files(version))
 
-    def _noted(self, version: int) -> tuple[Position, dict[str, str]] | None:
-        """Return END and ORIGIN of the newest commit of rows; None where the library has to look for both.
-
-        For one input it reads all commits since the checkpoint: in a bucket each is a request.
+    def _noted(self, opened: DeltaTable) -> tuple[Position, dict[str, str]]:
+        """Return END and ORIGIN of the newest commit of rows in the version's line; the library is asked where the log
+        no longer has one: for each input it reads all commits since the checkpoint.
         """
-        for at in range(version, max(-1, version - LOOKED_BACK), -1):
-            actions = [json.loads(line) for line in (self.location.read(_name(at)) or b"").splitlines()]
-            notes = next((action["commitInfo"] for action in actions if "commitInfo" in action), None)
-            if notes is not None and END in notes:
-                return json.loads(notes[END]), json.loads(notes[ORIGIN])
-            if notes is None or any(_is_of_rows(action) for action in actions):  # gone, or of an earlier program
-                return None
-        return None
+        at = base = opened.version()
+        origin: dict[str, str] = {}
+        while (commit := read_commit(self.location, at)) is not None:
+            origin = origin or json.loads(commit.notes.get(ORIGIN, "{}"))
+            if END in commit.notes:
+                return json.loads(commit.notes[END]), json.loads(commit.notes[ORIGIN])
+            if commit.is_of_rows():  # of an earlier program
+                break
+            if commit.restores():
+                at = base = self._restored(commit)
+                origin = {}
+            else:
+                at -= 1
+        there = opened if base == opened.version() else self._delta(base)
+        found = {name: there.transaction_version(f"{APP}/{name}") for name in _inputs(there)}
+        end = {name: seq for name, seq in found.items() if seq is not None}
+        return end, origin if end else {}
+
+    def _restored(self, commit: Commit) -> int:
+        """Return the version whose files a RESTORE brought back: what that one says of its inputs holds again."""
+        files, asked = self._paths(commit.version), str((commit.notes.get("operationParameters") or {}).get("version"))
+        for before in [int(asked)] if asked.isdigit() else range(commit.version - 1, -1, -1):  # else it names a time
+            if self._paths(before) == files:
+                return before
+        raise TableError(
+            f"version {commit.version} of table {self.root} is a RESTORE by another engine, and no version before it "
+            "has the same files: some were gone; RESTORE a version whose files are all there, or start a new table"
+        )
+
+    def _paths(self, version: int) -> set[str]:
+        return {file.path for file in self._files(version)}
 
     def _files(self, version: int) -> list[DataFile]:
         opened = self.open(version)
@@ -157,6 +190,7 @@ class Table:
         while opened is None:
             self._create(schemas, inputs)
             opened = self.open()
+        self._check_writable(opened)
         there = {column.name: column for column in opened.schema().fields}
         lacking: list[Field] = []
         for column in _fields(schemas):
@@ -229,6 +263,7 @@ class Table:
         opened = self.open(have.version)
         if opened is None:
             raise TableError(f"table {self.root} is gone")
+        self._check_writable(opened)
         now_ms = time.time_ns() // 1_000_000
         transactions = [Transaction(name, version, now_ms) for name, version in done]
         clean = (have.version + 1) % CHECKPOINT_EVERY == 0  # the library lists the whole log for it
@@ -249,32 +284,42 @@ class Table:
     def _sync(self, first: int) -> None:
         """Delta's log on a folder is written without a sync: a power cut must not take back what was told."""
         if not self.location.remote:
-            self.location.sync([_name(version) for version in range(first, self.snapshot().version + 1)])
+            self.location.sync([commit_name(version) for version in range(first, self.snapshot().version + 1)])
 
     def appended(self, after: int) -> Iterator[tuple[int, list[DataFile]]]:
         """Yield the versions after one, in order, with the files that brought new rows: of compaction there are none,
-        nor of another engine's DELETE, UPDATE or MERGE, which writes files anew with the rows that stay.
+        nor of another engine's DELETE, UPDATE or MERGE, which writes files anew with the rows that stay. What a RESTORE
+        took back is left out.
 
-        Raises TableError where the log no longer has a version.
+        Raises TableError where the log no longer has a version, or where a RESTORE took back rows that were read.
         """
-        for version in range(after + 1, self.snapshot().version + 1):
-            text = self.location.read(_name(version))
-            if text is None:
-                raise TableError(
-                    f"version {version} of {self.root} has left its log, which keeps {KEEP_LOG_DAYS} days; rebuild in "
-                    "a new folder"
-                )
-            actions = [json.loads(line) for line in text.splitlines()]
-            added = [action["add"] for action in actions if "add" in action]
-            anew = any(action["remove"]["dataChange"] for action in actions if "remove" in action)
-            yield version, [_file_of(add) for add in added if add["dataChange"] and not anew]
+        files: dict[int, list[DataFile]] = {}
+
+        def before(version: int) -> int:
+            commit = self._commit_of(version)
+            files[version] = commit.new_files()
+            return self._restored(commit) if commit.restores() else version - 1
+
+        fresh, taken_back = lines_apart(self.snapshot().version, after, before)
+        if lost := [version for version in taken_back if files[version]]:
+            raise TableError(
+                f"another engine's RESTORE of {self.root} took back version {min(lost)}, whose rows were read: RESTORE "
+                f"what reads it to its last version whose {END} is below {min(lost)}, or rebuild that in a new folder"
+            )
+        for version in fresh:
+            yield version, files.pop(version)
+
+    def _commit_of(self, version: int) -> Commit:
+        commit = read_commit(self.location, version)
+        if commit is None:
+            raise TableError(
+                f"version {version} of {self.root} has left its log, which keeps {KEEP_LOG_DAYS} days; rebuild what "
+                "reads it in a new folder"
+            )
+        return commit
 
     def paths(self, files: Iterable[DataFile]) -> list[str]:
         return [f"{self.location.url}/{file.path}" for file in files]
-
-
-def _name(version: int) -> str:
-    return f"{LOG}/{version:020d}.json"
 
 
 def creation(schemas: Schemas, inputs: Iterable[str]) -> dict[str, Any]:
@@ -333,28 +378,6 @@ def _remove_action(file: DataFile, now_ms: int, *, rows_leave: bool) -> RemoveAc
     )
 
 
-def _is_of_rows(action: Mapping[str, Any]) -> bool:
-    """Whether an action says how far an input is read."""
-    name = str(action.get("txn", {}).get("appId", ""))
-    return name.startswith(f"{APP}/") and name != CARE
-
-
-def _searched(opened: DeltaTable) -> tuple[Position, dict[str, str]]:
-    """Return how far each input is read, and what the newest commit of a job says."""
-    found = {name: opened.transaction_version(f"{APP}/{name}") for name in _inputs(opened)}
-    end = {name: seq for name, seq in found.items() if seq is not None}
-    return end, _origin(opened) if end else {}
-
-
-def _origin(opened: DeltaTable) -> dict[str, str]:
-    """Return what the newest commit of a job says; commits of care and of other engines do not say it."""
-    for limit in (3, 100, None):
-        for commit in opened.history(limit):
-            if ORIGIN in commit:
-                return dict(json.loads(commit[ORIGIN]))
-    return {}
-
-
 def _listed(opened: DeltaTable) -> Iterator[DataFile]:
     found = pa.table(opened.get_add_actions(flatten=True))
     names = ("path", "num_records", "size_bytes", "partition.part", "partition.landed_day")
@@ -370,9 +393,3 @@ def _listed(opened: DeltaTable) -> Iterator[DataFile]:
 
 def _pair(low: str | None, high: str | None) -> tuple[str, str] | None:
     return None if low is None or high is None else (low, high)
-
-
-def _file_of(add: Mapping[str, Any]) -> DataFile:
-    values = add["partitionValues"]
-    rows = json.loads(add.get("stats") or "{}").get("numRecords", 0)
-    return DataFile(add["path"], rows, add["size"], values["part"], values["landed_day"])

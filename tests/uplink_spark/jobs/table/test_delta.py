@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,8 @@ from deltalake import DeltaTable, TableFeatures
 
 from tests.uplink_spark.jobs.small_table import COLUMNS, add
 from uplink_spark.jobs.table.commits import Conflict, TableError
-from uplink_spark.jobs.table.delta import CHECKPOINT_EVERY, KEEP_LOG_DAYS, LOG, Table
+from uplink_spark.jobs.table.delta import CHECKPOINT_EVERY, KEEP_LOG_DAYS, Table
+from uplink_spark.jobs.table.log import LOG
 from uplink_spark.jobs.table.parquet import write_file
 
 DAY = "2026-11-03"
@@ -163,6 +165,78 @@ def test_rows_that_a_delete_or_an_update_wrote_again_are_not_new(tmp_path: Path)
     assert found == [(1, paths[:1]), (2, []), (3, []), (4, paths[1:])]
 
 
+def test_after_a_restore_the_table_stands_where_the_restored_version_stood(tmp_path: Path) -> None:
+    table = Table(str(tmp_path))
+    for _ in range(4):
+        add(table, DAY)
+    for version in (2, 4, 3):  # the one before last is undone
+        DeltaTable(tmp_path).restore(version)
+        stands = table.snapshot()
+        assert (stands.end, stands.origin) == ({"0": version}, {"0": f"seq {version - 1}"})
+    DeltaTable(tmp_path).alter.set_table_description("a commit of others")
+    assert (table.snapshot().end, Table(str(tmp_path)).snapshot().origin) == ({"0": 3}, {"0": "seq 2"})
+    add(table, DAY)
+    assert (table.snapshot().end, len(table.snapshot().files)) == ({"0": 4}, 4)
+    DeltaTable(tmp_path).restore(0)
+    assert (table.snapshot().end, table.snapshot().origin) == ({}, {})
+
+
+def test_a_restore_to_a_time_stands_where_the_version_of_then_stood(tmp_path: Path) -> None:
+    table = Table(str(tmp_path))
+    for at in range(1, 4):
+        add(table, DAY)
+        os.utime(tmp_path / LOG / f"{at:020d}.json", (at * 1000, at * 1000))
+    os.utime(tmp_path / LOG / f"{0:020d}.json", (1, 1))
+    DeltaTable(tmp_path).restore(datetime.fromtimestamp(2500, UTC))
+    assert table.snapshot().end == {"0": 2}
+
+
+def test_a_restore_without_files_that_are_gone_is_told(tmp_path: Path) -> None:
+    table = Table(str(tmp_path))
+    paths = [add(table, DAY) for _ in range(3)]
+    table.replace(table.snapshot(), [table.snapshot().files[path] for path in paths[:1]], [], rows_leave=True)
+    DeltaTable(tmp_path).restore(3)
+    log = tmp_path / LOG / f"{5:020d}.json"
+    log.write_text("".join(line for line in log.open() if not line.startswith('{"add"')))  # as Spark leaves them out
+    with pytest.raises(TableError, match=r"version 5 of table .* is a RESTORE .*, and no version before"):
+        Table(str(tmp_path)).snapshot()
+
+
+def test_of_a_writer_and_a_restore_at_once_the_writer_looks_again(tmp_path: Path) -> None:
+    table = Table(str(tmp_path))
+    for _ in range(3):
+        add(table, DAY)
+    have = table.snapshot()
+    DeltaTable(tmp_path).restore(1)
+    with pytest.raises(Conflict):
+        table.append(have, [], {"0": 4}, {"0": "seq 3"})
+
+
+def test_what_a_restore_took_back_is_not_new_and_no_reader_has_it_unnoticed(tmp_path: Path) -> None:
+    table = Table(str(tmp_path))
+    paths = [add(table, DAY) for _ in range(4)]
+    DeltaTable(tmp_path).restore(2)  # version 5
+    paths.append(add(table, DAY))
+    found = [(version, [file.path for file in files]) for version, files in table.appended(0)]
+    assert found == [(1, paths[:1]), (2, paths[1:2]), (5, []), (6, paths[4:])]
+    assert [version for version, _ in table.appended(2)] == [5, 6]
+    with pytest.raises(TableError, match=r"RESTORE of .* took back version 3, whose rows were read: RESTORE what"):
+        list(table.appended(4))
+    DeltaTable(tmp_path).restore(4)  # version 7: undone
+    assert [version for version, _ in table.appended(4)] == [7]
+    with pytest.raises(TableError, match="took back version 6"):
+        list(table.appended(6))
+
+
+def test_a_restore_that_brings_deleted_rows_back_changes_nothing_that_was_read(tmp_path: Path) -> None:
+    table = Table(str(tmp_path))
+    add(table, DAY)
+    DeltaTable(tmp_path).delete("seq = 1")
+    DeltaTable(tmp_path).restore(1)
+    assert [(version, files) for version, files in table.appended(1)] == [(3, [])]
+    assert [(version, files) for version, files in table.appended(2)] == [(3, [])]
+
+
 def test_what_the_end_was_is_known_after_commits_of_other_programs(tmp_path: Path) -> None:
     table = Table(str(tmp_path))
     for _ in range(3):
@@ -209,7 +283,7 @@ def test_however_many_commits_a_month_of_log_is_left(
     assert left[0] > 20
     found = Table(str(tmp_path)).snapshot()
     assert (found.end, len(found.files)) == ({"0": found.version}, found.version)
-    with pytest.raises(TableError, match=r"version 11 of .* has left its log, which keeps 30 days"):
+    with pytest.raises(TableError, match=r"version 2\d of .* has left its log, which keeps 30 days"):
         list(table.appended(10))
 
 
@@ -239,6 +313,20 @@ def test_a_table_whose_deleted_rows_are_noted_beside_its_files_is_refused(tmp_pa
     for opened in (table, Table(str(tmp_path))):
         with pytest.raises(TableError, match="has the feature deletionVectors, which another engine has set"):
             opened.snapshot()
+
+
+@pytest.mark.parametrize("feature", [TableFeatures.RowTracking, TableFeatures.IcebergCompatV1])
+def test_a_table_with_a_feature_that_is_not_written_is_read_and_refused_before_a_file_is_written(
+    tmp_path: Path, feature: TableFeatures
+) -> None:
+    table = Table(str(tmp_path))
+    add(table, DAY)
+    DeltaTable(tmp_path).alter.add_feature([feature], allow_protocol_versions_increase=True)
+    assert table.snapshot().end == {"0": 1}
+    with pytest.raises(TableError, match=r"has the features \w+, which another engine has set and .* DROP FEATURE"):
+        table.declare({"data": COLUMNS}, ["0"])
+    with pytest.raises(TableError, match=r"has the features \w+, which another engine has set"):
+        table.replace(table.snapshot(), list(table.snapshot().files.values()), [])
 
 
 def test_a_log_that_is_damaged_is_an_error_that_names_the_table(tmp_path: Path) -> None:

@@ -32,8 +32,9 @@ from uplink_spark.jobs.bronze import Bronze, BronzeConfig, on_spark
 from uplink_spark.jobs.count import count
 from uplink_spark.jobs.session import PACKAGES
 from uplink_spark.jobs.table.commits import Conflict, TableError
-from uplink_spark.jobs.table.delta import CHECKPOINT_EVERY, LOG, Table
+from uplink_spark.jobs.table.delta import CHECKPOINT_EVERY, Table
 from uplink_spark.jobs.table.location import locate, reason
+from uplink_spark.jobs.table.log import LOG
 from uplink_spark.jobs.testing import Fleet, in_table, landed_items
 from uplink_spark.zone.files import opened
 
