@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.bench.harness import machine, processor_s, table
+from tests.bench.harness import in_turn, machine, processor_s, table
 from tests.interop.box import Box
 from tests.interop.wire import command, frame, what_comes_back
 from tests.ports import free_port
@@ -174,8 +174,8 @@ def main() -> int:
         for contender in contenders:
             contender.idle_mb = contender.resident_mb()
         for load in loads:
-            for _ in range(options.rounds):
-                for contender in contenders:
+            for number in range(options.rounds):
+                for contender in in_turn(contenders, number):
                     run_load(contender, load, options.warm, options.seconds)
         print(report(contenders, loads))
     shutil.rmtree(folder, ignore_errors=True)

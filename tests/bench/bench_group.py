@@ -30,7 +30,7 @@ from tests.appliance.group.bridge import BridgedMember, Plugged, boxes, bridged
 from tests.appliance.group.certificates import certificates
 from tests.appliance.group.real_group import RealMember
 from tests.bench.bench_beside_apache import Contender, report, run_load, why_not
-from tests.bench.harness import machine, table
+from tests.bench.harness import in_turn, machine, table
 from tests.interop.apache_pair import VERSION, ApacheBroker, apache_namesrv
 from tests.interop.box import Child, until
 from tests.interop.client import producer, unique
@@ -198,8 +198,8 @@ def load(rounds: int, seconds: int, warm: int, threads: Sequence[int]) -> None:
         for contender in contenders:
             contender.idle_mb = contender.resident_mb()
         for each in loads:
-            for _ in range(rounds):
-                for contender in contenders:
+            for number in range(rounds):
+                for contender in in_turn(contenders, number):
                     run_load(contender, each, warm, seconds)
         print(report([contenders[0], contenders[1]], loads))
         print(report([contenders[0], contenders[2]], loads))

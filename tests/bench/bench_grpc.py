@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tests.bench import bench_pop
 from tests.bench.bench_beside_apache import Contender
 from tests.bench.bench_pop import report
-from tests.bench.harness import machine
+from tests.bench.harness import in_turn, machine
 from tests.interop import jars
 from tests.interop.apache_proxy import LARGE, VERSION, apache_proxy
 from tests.interop.box import Box
@@ -96,7 +96,7 @@ def measure(all_served: list[Served], load: Load, loads: list[tuple[str, int]], 
             filling.run(served.contender, "fill", 1, options.fill, "none")
     for each in loads:
         for number in range(options.rounds):
-            for served in all_served:
+            for served in in_turn(all_served, number):
                 group = f"g_{each[1]}_{number}"
                 make_group(served.broker, group)
                 figures = load.run(served, each, options.warm, options.seconds, group)

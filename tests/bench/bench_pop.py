@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from tests.bench.bench_beside_apache import Contender, apache, our_box, why_not
-from tests.bench.harness import machine, table
+from tests.bench.harness import in_turn, machine, table
 from tests.interop import jars
 
 ROOT = Path(__file__).parent.parent.parent
@@ -65,7 +65,7 @@ def measure(contenders: list[Contender], load: Load, loads: list[tuple[str, int]
         load.run(contender, "fill", 1, messages, "none")
     for mode, threads in loads:
         for number in range(rounds):
-            for contender in contenders:
+            for contender in in_turn(contenders, number):
                 count = messages // FEW.get(mode, 1) // (4 if (mode, threads) == ("pop1", 1) else 1)
                 figures = load.run(contender, mode, threads, count, f"g_{mode}_{threads}_{number}")
                 contender.figures.setdefault((mode, threads), []).append(figures)

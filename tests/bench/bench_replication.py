@@ -37,7 +37,7 @@ from netstack.wire.replication import REPORT, SliceDecoder
 from tests.appliance.group.real_group import RealMember, pair_of
 from tests.bench.bench_beside_apache import Contender, report, run_load, why_not
 from tests.bench.bench_cost import ROOT, Load, cost_us, drive, sends
-from tests.bench.harness import machine
+from tests.bench.harness import in_turn, machine
 from tests.interop.apache_pair import ApacheBroker, apache_namesrv
 from tests.interop.box import Box, until
 from tests.interop.wire import command, frame, what_comes_back
@@ -330,8 +330,8 @@ def beside_apache(rounds: int, seconds: int) -> None:
         for contender in contenders:
             contender.idle_mb = contender.resident_mb()
         for load in loads:
-            for _ in range(rounds):
-                for contender in contenders:
+            for number in range(rounds):
+                for contender in in_turn(contenders, number):
                     run_load(contender, load, 4, seconds)
         print(report(contenders, loads))
 
