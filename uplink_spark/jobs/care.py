@@ -72,7 +72,7 @@ def _compact_part(
     count = max(1, round(sum(file.bytes for file in old) / target_bytes))
     if len(old) <= count:
         return len(old)
-    schema = tables.spark_schema(table, old[0].part)
+    schema = tables.spark_schema(table, old[0].part, foreign=True)
     rows = tables.read_files(spark, table, old, schema)
     new = _rewrite(arranged(rows, count, z_order=z_order), table, old[0])
     stop_at("C1")

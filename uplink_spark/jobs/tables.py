@@ -59,9 +59,10 @@ def _table_with(column: str, root: str, kind: str) -> Table:
     return table
 
 
-def spark_schema(table: Table, part: str = "data") -> StructType:
-    """Return the columns of a part; those that a file lacks are null."""
-    columns = [json.loads(column.to_json()) for column in table.fields(part)]  # Delta's JSON is Spark's
+def spark_schema(table: Table, part: str = "data", *, foreign: bool = False) -> StructType:
+    """Return the columns of a part, with or without those of other programs; those that a file lacks are null."""
+    fields = [*table.fields(part), *(table.foreign() if foreign else ())]
+    columns = [json.loads(column.to_json()) for column in fields]  # Delta's JSON is Spark's
     return StructType.fromJson({"type": "struct", "fields": columns})
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, Field
+from deltalake.schema import PrimitiveType
 
 from uplink_spark.jobs import care, compact, expire, tables, vacuum
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig
@@ -44,6 +46,25 @@ def test_compaction_keeps_every_row_in_one_sorted_file_of_each_part(
     assert tables.bronze(spark, config.table, version=2).count() == 40
     again = care.compact(spark, config.table, DAY)
     assert (again.files_before, again.files_after, table.snapshot().version) == (2, 2, 5)
+
+
+def test_compaction_keeps_what_another_program_wrote_into_a_column_of_its_own(
+    spark: Any, fleet: Fleet, config: BronzeConfig
+) -> None:
+    filled(fleet, config)
+    other = DeltaTable(config.table)
+    other.alter.add_columns([Field("checked_by", PrimitiveType("string"))])
+    other.update({"checked_by": "'audit'"}, predicate="part = 'data' AND topic = 'T1'")
+
+    def noted() -> list[tuple[str, str | None]]:
+        rows = DeltaTable(config.table).to_pyarrow_table(columns=["part", "topic", "checked_by"]).to_pylist()
+        return sorted((row["topic"], row["checked_by"] or "") for row in rows if row["part"] == "data")
+
+    before = noted()
+    assert before.count(("T1", "audit")) == 20
+    care.compact(spark, config.table, DAY)
+    assert noted() == before
+    assert in_table(config.table) == fleet.expected
 
 
 def test_of_two_that_replace_the_same_files_one_commits(fleet: Fleet, config: BronzeConfig) -> None:
