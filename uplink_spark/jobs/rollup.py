@@ -12,6 +12,7 @@ from itertools import groupby
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import Schema
 
 from uplink_spark.jobs.table.commits import DataFile, NewFile, TableError
 from uplink_spark.jobs.table.delta import Schemas, Table
@@ -37,11 +38,16 @@ def roll_up(table: Table, schemas: Schemas, *, most: int = MOST) -> int:
     joined = 0
     for group in small_groups(table.snapshot().files.values(), most):
         try:
-            swap(table, group, [join(table, group, schemas[group[0].part])])
+            swap(table, group, [join(table, group, _with_foreign(table, schemas[group[0].part]))])
         except FilesGone:
             continue
         joined += len(group)
     return joined
+
+
+def _with_foreign(table: Table, schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a part with those that another program added."""
+    return pa.schema([*schema, *pa.schema(Schema(table.foreign()).to_arrow())])
 
 
 def join(table: Table, group: Sequence[DataFile], schema: pa.Schema) -> NewFile:

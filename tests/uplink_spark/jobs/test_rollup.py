@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, Field
+from deltalake.schema import PrimitiveType
 
 from tests.uplink_spark.jobs.small_table import COLUMNS
 from uplink_spark.jobs import rollup
@@ -65,6 +67,17 @@ def test_a_column_that_a_file_lacks_is_null(tmp_path: Path) -> None:
     table.declare({"ranges": wider}, ["0"])
     assert rollup.roll_up(table, {"ranges": wider}, most=4) == 4
     assert seqs(table) == list(range(4))
+
+
+def test_what_another_program_wrote_into_a_column_of_its_own_stays(tmp_path: Path) -> None:
+    table = Table(str(tmp_path))
+    add_ranges(table, 4)
+    other = DeltaTable(str(tmp_path))
+    other.alter.add_columns([Field("note", PrimitiveType("string"))])
+    other.update({"note": "'seen'"}, predicate="seq < 2")
+    assert rollup.roll_up(table, {"ranges": COLUMNS}, most=2) == 3
+    rows = DeltaTable(str(tmp_path)).to_pyarrow_table(columns=["seq", "note"]).to_pylist()
+    assert sorted((row["seq"], row["note"]) for row in rows) == [(0, "seen"), (1, "seen"), (2, None), (3, None)]
 
 
 def test_files_that_do_not_hold_what_the_log_says_stop_the_job(tmp_path: Path) -> None:
