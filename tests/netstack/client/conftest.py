@@ -10,9 +10,11 @@ import pytest
 import trio
 
 from netstack.client import Instance, Message, NoRoute, Producer, ProducerOptions
+from netstack.client.consume.offsets import max_offset
 from netstack.client.routes import TopicRoute
 from tests.interop import apache, jars
 from tests.interop.box import Box
+from tests.waiting import until_it
 
 CI_VERSION, SOAK_VERSION = "4.9.7", "5.5.0"  # of Apache's broker: in every run, and in `make soak`
 APACHE = (
@@ -105,6 +107,16 @@ async def fill(producer: Producer, topic: str, number: int) -> list[bytes]:
     for pending in [await producer.submit(Message(topic, body), timeout_s=PATIENT.timeout_s) for body in bodies]:
         await pending.wait()
     return bodies
+
+
+async def arrived(instance: Instance, topic: str, number: int) -> None:
+    """Return once so many messages can be pulled: Apache's broker acknowledges one before its queue has it."""
+    queues = (await known(instance, topic)).subscribe
+
+    async def all_there() -> bool:
+        return sum([await max_offset(instance, queue) for queue in queues]) >= number
+
+    await until_it(all_there)
 
 
 async def known(instance: Instance, topic: str) -> TopicRoute:

@@ -84,7 +84,7 @@ def test_after_a_restore_the_next_run_reads_again_what_the_restored_version_lack
     job = ["--landing", config.landing, "--table", config.table, "--once", "--master", "local[2]"]
     for n in range(3):
         fleet.land("box-1", 5 + n)
-        assert main(job) == 0
+        Bronze(config).write(landed_items(fleet.landing.root))
     DeltaTable(config.table).restore(1)
     assert sum(in_table(config.table).values()) == 5
     assert main(job) == 0

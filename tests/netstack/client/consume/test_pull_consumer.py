@@ -19,7 +19,7 @@ from netstack.client import (
 )
 from netstack.client.consume.offsets import RemoteOffsets
 from netstack.client.consume.pull_consumer import LITE
-from tests.netstack.client.conftest import PATIENT, fill, known
+from tests.netstack.client.conftest import PATIENT, arrived, fill, known
 from tests.waiting import until, until_it
 
 
@@ -184,6 +184,7 @@ async def test_a_consumer_opened_twice_leaves_its_group_free(own_cluster: Any, t
 async def test_a_queue_that_comes_back_is_not_committed_where_it_was_when_it_left(cluster: Any, topic: str) -> None:
     async with cluster() as (instance, producer), PullConsumer(topic, instance=instance) as consumer:
         await fill(producer, topic, 40)
+        await arrived(instance, topic, 40)
         queue, others = (await known(instance, topic)).subscribe[0], RemoteOffsets(instance, topic)
         await consumer.assign([queue])
         await consumer.seek(queue, 1)
