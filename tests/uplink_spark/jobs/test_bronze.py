@@ -79,7 +79,7 @@ def test_an_old_copy_of_the_table_put_back_is_told_and_nothing_is_lost_or_twice(
 
 @pytest.mark.slow
 def test_after_a_restore_the_next_run_reads_again_what_the_restored_version_lacks(
-    fleet: Fleet, config: BronzeConfig, tmp_path: Path
+    fleet: Fleet, config: BronzeConfig
 ) -> None:
     job = ["--landing", config.landing, "--table", config.table, "--once", "--master", "local[2]"]
     for n in range(3):

@@ -29,8 +29,7 @@ from uplink_spark.jobs.table.file_statistics import COLUMNS as STATISTICS
 from uplink_spark.jobs.table.location import FolderLocation, Stamp, locate, reason
 from uplink_spark.jobs.table.log import APP, CARE, LOG, Commit, commit_name, lines_apart, read_commit
 
-PARTITIONS = ("part", "landed_day")
-PLACES = ("part", "landed_day")  # columns of a file's place, not in it
+PARTITIONS = ("part", "landed_day")  # columns of a file's place, not in it
 INPUTS, ORIGIN, PARTS = f"{APP}.inputs", f"{APP}.origin", f"{APP}.parts"
 END = f"{APP}.end"  # in each commit of rows: how far every input is read, as the `txn` actions of all commits say
 CHECKPOINT_EVERY = 100
@@ -232,15 +231,15 @@ class Table:
         return [column.name for column in self.fields(part)]
 
     def fields(self, part: str = "data") -> list[Field]:
-        opened = self.open()
-        found = [] if opened is None else opened.schema().fields
-        return [column for column in found if part in str(column.metadata.get(PARTS, "")).split(",")]
+        return [column for column in self._columns() if part in str(column.metadata.get(PARTS, "")).split(",")]
 
     def foreign(self) -> list[Field]:
         """Return the columns that another program added: a file may have them, whatever its part."""
+        return [one for one in self._columns() if PARTS not in one.metadata and one.name not in PARTITIONS]
+
+    def _columns(self) -> list[Field]:
         opened = self.open()
-        found = [] if opened is None else opened.schema().fields
-        return [column for column in found if PARTS not in column.metadata and column.name not in PLACES]
+        return [] if opened is None else opened.schema().fields
 
     def append(self, have: Snapshot, files: Sequence[NewFile], end: Position, origin: Mapping[str, str]) -> None:
         """Commit files that contain the input from `have.end` to `end`. Raises Conflict where another did, TableError.
