@@ -53,6 +53,11 @@ def examine(facts: Facts) -> list[Finding]:
     return [replace(one, next=f"on the host: {one.next}") if one.next and one.code in OF_HOST else one for one in found]
 
 
+def _step(facts: Facts, machine: str, container: str) -> str:
+    """Return what the owner of this machine, or of this container, can do."""
+    return container if facts.get("container") else machine
+
+
 def exit_status(findings: list[Finding]) -> int:
     """Return 0, 1 with warnings, 2 with errors."""
     return max((SEVERITIES.index(one.severity) for one in findings), default=0)
@@ -96,7 +101,7 @@ def _file_system(facts: Facts) -> Iterator[Finding]:
     value = f"{kind} on {found.get('device')} at {found.get('mount')}"
     if kind in NO_DURABILITY:
         step = f"put {folder} on a local ext4 or xfs partition"
-        step += f", as a volume: `-v box:{folder}`" if facts.get("container") else ""
+        step += _step(facts, "", f", as a volume: `-v box:{folder}`")
         yield Finding("D103", "error", value, f"{kind} can lose synced data", step)
     elif options & {"nobarrier", "barrier=0"}:
         reason = "barriers are off: a sync reaches only the disk's cache"
@@ -150,15 +155,14 @@ def _tuning(facts: Facts) -> Iterator[Finding]:
         differ.append(f"scheduler of {disk.get('name')} = {disk['scheduler']}, shipped {wanted}")
     if differ:
         reason = "write-back of other files can delay the log's flush"
-        step = "set them on the host (/etc/sysctl.d)" if facts.get("container") else "`sudo rocketbox doctor --fix`"
+        step = _step(facts, "`sudo rocketbox doctor --fix`", "set them on the host (/etc/sysctl.d)")
         yield Finding("D106", "warning", "; ".join(differ), reason, step)
     elif present:
         yield Finding("D106", "ok", "kernel settings as shipped")
     if facts.get("swap_bytes"):
         value = f"{facts['swap_bytes'] / GIB:.1f} GiB of swap is on"
-        step = "swapoff -a, and remove swap from /etc/fstab"
-        if facts.get("container"):
-            step = "give the container none, as with `--memory 1g --memory-swap 1g`, or the host"
+        contained = "give the container none, as with `--memory 1g --memory-swap 1g`, or the host"
+        step = _step(facts, "swapoff -a, and remove swap from /etc/fstab", contained)
         yield Finding("D106", "warning", value, "a swapped-out broker misses the watchdog and wears the disk", step)
 
 
@@ -173,7 +177,7 @@ def _space(facts: Facts) -> Iterator[Finding]:
     value = f"{space['used']:.0%} used, {space['free_bytes'] / GIB:.1f} GiB free, inodes {space.get('inodes', 0):.0%}"
     said = [one["next"] for one in facts.get("health", {}).get("reasons", ()) if one["code"] == "D107"]
     step = "shorten store.retention_h, set store.quota_gib, check what else is on the disk"
-    step += "" if facts.get("container") else ": `du -xh --max-depth=1`"
+    step += _step(facts, ": `du -xh --max-depth=1`", "")
     step = str(said[0]) if said else step  # the box that runs knows what fills it
     if space["used"] >= 0.90 or space.get("inodes", 0) >= 0.95:
         yield Finding("D107", "error", value, "sends are refused until there is room", step)
@@ -200,10 +204,8 @@ def _clock(facts: Facts) -> Iterator[Finding]:
 
 
 def _watchdog(facts: Facts) -> Iterator[Finding]:
-    if "watchdog" not in facts or facts.get(
-        "container"
-    ):  # its engine restarts a container, the host's watchdog the host
-        return
+    if "watchdog" not in facts or facts.get("container"):
+        return  # its engine restarts a container, the host's watchdog the host
     driver = facts["watchdog"]
     drivers = "iTCO_wdt, sp5100_tco, bcm2835_wdt; in a virtual machine i6300esb or softdog"
     step = f"name the board's driver in /etc/modules-load.d/rocketbox.conf: {drivers}"
@@ -261,8 +263,9 @@ def _boots(facts: Facts) -> Iterator[Finding]:
 def _network(facts: Facts) -> Iterator[Finding]:
     if "addresses" in facts and not facts["addresses"]:
         reason = "routes name an address that clients cannot reach"
-        step = "plug in the network cable, check DHCP: `networkctl status`"
-        step = "give the container a network" if facts.get("container") else step
+        step = _step(
+            facts, "plug in the network cable, check DHCP: `networkctl status`", "give the container a network"
+        )
         yield Finding("D301", "error", "no address but loopback", reason, step)
     for address in facts.get("duplicate_addresses", ()):
         step = "give one of the two another address"
@@ -275,7 +278,7 @@ def _network(facts: Facts) -> Iterator[Finding]:
             yield Finding("D302", "error", where, f"the port is taken by {port['taken_by']}", step)
         elif not port.get("reachable", True) and not _is_down(facts):
             step = "`rocketbox config show --origin`: listen.host and advertise.rules"
-            step += "; are the ports published?" if facts.get("container") else "; `nft list ruleset`"
+            step += _step(facts, "; `nft list ruleset`", "; are the ports published?")
             yield Finding("D302", "error", where, "routes name this address, but nothing answers there", step)
 
 
@@ -300,9 +303,8 @@ def _uplink(facts: Facts) -> Iterator[Finding]:
     uplink = facts.get("uplink")
     if not uplink or not uplink.get("gateway"):
         return
-    gateway, step = uplink["gateway"], "is uplink.gateway correct? Does DNS work: `resolvectl status`"
-    if facts.get("container"):
-        step = "is uplink.gateway correct? Does the container's network resolve names?"
+    gateway, step = uplink["gateway"], "is uplink.gateway correct? "
+    step += _step(facts, "Does DNS work: `resolvectl status`", "Does the container's network resolve names?")
     if not uplink.get("resolved", True):
         yield Finding("D310", "error", gateway, "the gateway's name cannot be resolved", step)
     elif not uplink.get("connected", True):

@@ -168,10 +168,8 @@ def virtual(root: Path) -> bool:
 
 def container(root: Path, environ: Mapping[str, str]) -> bool:
     """Return whether this is a container of Podman, Docker or, whatever runs it there, Kubernetes."""
-    if (
-        "container" in environ or "KUBERNETES_SERVICE_HOST" in environ
-    ):  # the first: Podman, whose file a read-only root hides
-        return True
+    if "container" in environ or "KUBERNETES_SERVICE_HOST" in environ:
+        return True  # the first is Podman's, whose file a read-only root hides
     return any((root / name).exists() for name in ("run/.containerenv", ".dockerenv"))
 
 
