@@ -18,6 +18,7 @@ from typing import Any
 import trio
 
 from appliance.errors import ApplianceError
+from netstack.errors import told_of
 from storage_driver.named_tuple import NamedTuple
 
 log = logging.getLogger("appliance")
@@ -146,8 +147,9 @@ async def _answer(line: bytes, actions: Mapping[str, Action], folders: list[int]
     except AdminRefused as exc:
         return {"refused": str(exc)}
     except Exception as exc:  # of one question: the box serves on
-        log.exception("event=admin_failed action=%s next_step=report_this", name)
-        return {"refused": f"{name} failed: {type(exc).__name__}: {exc}; see the log of the box"}
+        reason, traced = told_of(exc)
+        log.error("event=admin_failed action=%s reason=%r next_step=report_this", name, reason, exc_info=traced)
+        return {"refused": f"{name} failed: {reason}; see the log of the box"}
 
 
 def ask(

@@ -247,7 +247,7 @@ class TransactionChecks:
         except Exception:  # of one producer or one half: the others are asked
             log.exception("event=producer_not_asked group=%s peer=%s next_step=report_this", group, producer)
 
-    def _store_again(self, half: StoredMessage, times: int) -> "_Asked":
+    def _store_again(self, half: StoredMessage, times: int) -> "_AskedHalf":
         """Store an open half once more and close the old one; return where the copy is.
 
         One that has no room for the count stays where it is: it is asked about until it is too old.
@@ -257,18 +257,18 @@ class TransactionChecks:
         try:
             placed = self._store.put(draft.to_message())
         except MessageIllegal:
-            return _Asked(half.queue_offset, half.log_offset, half.stored_ms, None)
+            return _AskedHalf(half.queue_offset, half.log_offset, half.stored_ms, None)
         self._table.replace(half.queue_offset, placed.queue_offset)
         self._transactions.close(half.queue_offset)
-        return _Asked(placed.queue_offset, placed.log_offset, placed.stored_ms, times)
+        return _AskedHalf(placed.queue_offset, placed.log_offset, placed.stored_ms, times)
 
-    def _tell(self, producer: RequestPeer, half: StoredMessage, placed: "_Asked") -> None:
+    def _tell(self, producer: RequestPeer, half: StoredMessage, placed: "_AskedHalf") -> None:
         unique = half.property_map.get(UNIQUE_KEY)
         offset_id = message_id(self._rules.store_host, placed.log_offset)
         header = CheckTransactionHeader(placed.queue_offset, placed.log_offset, unique, unique, offset_id)
         producer.tell(RequestCode.CHECK_TRANSACTION_STATE, header.to_ext(), self._as_sent(half, placed))
 
-    def _as_sent(self, half: StoredMessage, placed: "_Asked") -> bytes:
+    def _as_sent(self, half: StoredMessage, placed: "_AskedHalf") -> bytes:
         """Return the half as a record of the topic it was sent to; it tells which check this is, 1 for the first."""
         properties = half.property_map
         topic, queue_id = properties.get(REAL_TOPIC, half.topic), _number(properties.get(REAL_QUEUE), 0)
@@ -304,7 +304,7 @@ class TransactionChecks:
         return request.reply()
 
 
-class _Asked(NamedTuple):
+class _AskedHalf(NamedTuple):
     """Where a half is about which a producer is asked; `times` is None when it has no room for the count."""
 
     queue_offset: int
