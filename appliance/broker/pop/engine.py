@@ -307,9 +307,8 @@ class PopEngine:
             return arrived or high > max(self._tables.offsets.get(wanted.group, *queue), 0)
         if known.busy or (wanted.order and known.blocked):
             return False  # who reads now, or an acknowledgement, wakes the next one
-        if known.again:
-            return True
-        return (arrived or known.next < high) and self.table.room(known, wanted.owner, wanted.address) > 0
+        has_any = arrived or known.again or known.next < high
+        return bool(has_any) and self.table.room(known, wanted.owner, wanted.address) > 0
 
     def _wake_for_rest(self, wanted: PopRequest) -> None:
         """Wake the next receiver when there is something left."""

@@ -21,7 +21,7 @@ from storage_driver.record import MessageQueue
 
 _QUEUE, _TAKE, _DONE = Struct(">cIqIHH"), Struct(">cIqqqHBH"), Struct(">cIH")
 _COPYING, _AT, _FORGOTTEN = Struct(">cIqHH"), Struct(">cIq"), Struct(">cI")
-MOST_OFFSETS = 65_535  # of one record
+MOST_DELIVERIES = 65_535  # what has come again more often counts as so often
 
 
 class RecordUnknown(ValueError):
@@ -97,7 +97,8 @@ def taken(take: Take, offsets: Sequence[int] | None = None) -> bytes:
     """Return the record of a take, or of what is left of it."""
     offsets = take.offsets if offsets is None else offsets
     queue, count = take.queue, len(offsets)
-    head = (b"T", queue.number, take.pop_ms, take.due_ms, queue.next, take.deliveries, take.order, count)
+    deliveries = min(take.deliveries, MOST_DELIVERIES)
+    head = (b"T", queue.number, take.pop_ms, take.due_ms, queue.next, deliveries, take.order, count)
     return _TAKE.pack(*head) + pack(f">{count}q", *offsets)
 
 

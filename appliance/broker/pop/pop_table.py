@@ -160,10 +160,10 @@ class PopTable:
     # ---- messages
 
     def room(self, queue: PopQueue, owner: str, address: str = "") -> int:
-        """Return how many messages may be taken from a queue now."""
+        """Return how many messages may be taken from a queue now; those that come again in their place have theirs."""
         limits = self.limits
         return min(
-            limits.queue - len(queue.in_flight),
+            limits.queue - len(queue.in_flight) + len(queue.again),
             limits.owner - self._owners.get(owner, 0),
             self._taken.room(address, limits.all - self.in_flight),
         )

@@ -307,6 +307,42 @@ async def test_a_message_whose_retry_topic_would_have_too_long_a_name_comes_agai
         assert bench.offsets.get(group, TOPIC, 0) == 1
 
 
+async def test_what_comes_again_in_its_place_has_room_where_nothing_new_has(tmp_path: Path) -> None:
+    group = "g" * 125  # the name of its retry topic is too long
+    async with pop_bench(tmp_path) as bench:
+        bench.groups.put(Group(group))
+        bench.table.limits = bench.table.limits._replace(queue=2)
+        await bench.send(b"1", b"2", b"3")
+        await bench.receive(group=group, invisible_ms=1)
+        again = await bench.receive(group=group, poll_s=10)
+        assert bodies(again) == [b"1", b"2"]
+        await bench.acknowledge(*handles(again, group))
+        assert bodies(await bench.receive(group=group)) == [b"3"]
+
+
+async def test_a_receiver_without_room_rests_beside_what_comes_again_in_its_place(tmp_path: Path) -> None:
+    """It looked again and again until its poll was over, in which nobody else had a turn."""
+    async with pop_bench(tmp_path) as bench, trio.open_nursery() as nursery:
+        bench.table.limits = bench.table.limits._replace(owner=1)
+        for queue_id in (0, 1):
+            await bench.send(b"%d" % queue_id, queue_id=queue_id)
+        await bench.receive(queue_id=1, order=True, invisible_ms=0, owner="a")
+        await until(lambda: any(queue.again for queue in bench.table.all()))
+        (handle,) = handles(await bench.receive(queue_id=0, owner="a"))
+        got: list[bytes] = []
+
+        async def wait() -> None:
+            got.extend(bodies(await bench.receive(queue_id=1, order=True, owner="a", poll_s=5)))
+
+        began_s = trio.current_time()
+        nursery.start_soon(wait)
+        await until(lambda: bench.engine.waits.count(GROUP, TOPIC) == 1)
+        assert trio.current_time() - began_s < 4
+        await bench.acknowledge(handle)
+        assert bodies(await bench.receive(queue_id=1, order=True, owner="b")) == [b"1"]
+        nursery.cancel_scope.cancel()
+
+
 async def test_by_priority_the_highest_queue_comes_first_and_what_comes_again_last(tmp_path: Path) -> None:
     async with pop_bench(tmp_path) as bench:
         topic = bench.topics.get(TOPIC)

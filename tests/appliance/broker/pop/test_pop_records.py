@@ -33,6 +33,17 @@ def test_each_record_is_read_as_it_was_written() -> None:
     ]
 
 
+def test_deliveries_that_have_no_room_in_a_record_are_as_many_as_it_holds() -> None:
+    queue = PopQueue(KEY, 1, 0)
+    take = Take(queue, (0,), 50, (60, 1.0))
+    take.order, take.deliveries = True, 65_536
+    queue.take(take, 1)
+    for payload in (records.taken(take), *records.snapshot([queue])):
+        assert [each.deliveries for each in records.read_records(payload) if isinstance(each, records.TakenRecord)] == [
+            65_535
+        ]
+
+
 def test_a_record_of_a_later_version_is_named() -> None:
     with pytest.raises(records.RecordUnknown, match="b'Z' at byte 0"):
         list(records.read_records(b"Z123"))
