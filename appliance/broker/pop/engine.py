@@ -262,6 +262,8 @@ class PopEngine:
                 ids = (wanted.queue_id,)
             first = random.randrange(len(ids)) if len(ids) > 1 and not by_priority else 0
             for at in range(len(ids)):
+                if self._tables.topics.get(topic.name) is None:
+                    break  # deleted since the last queue was looked at
                 queue_id = ids[(first + at) % len(ids)]
                 yield kind, PopKey(wanted.group, MessageQueue(topic.name, queue_id))
 

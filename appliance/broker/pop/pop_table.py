@@ -367,6 +367,8 @@ class PopTable:
                     owners.pop(take.owner, None)
 
     def _commit(self, queue: PopQueue) -> None:
+        if self._queues.get(queue.key) is not queue:
+            return  # forgotten since: a new topic of that name has offsets of its own
         group, (topic, queue_id) = queue.key
         if self._offsets.get(group, topic, queue_id) != queue.floor:
             with suppress(Refused):  # a full table: the journal knows

@@ -187,6 +187,8 @@ class Taking:
         while left.is_any:  # what comes again may have taken it all
             at = queue.next
             found = await self._reader.read(ReadRequest(queue.key.queue, at, left.messages, left.size, *filters), room)
+            if self._table.get(queue.key) is not queue:  # its topic is gone
+                break
             if queue.next != at:  # it was reset meanwhile
                 continue
             if found.status is FoundStatus.FOUND:

@@ -5,6 +5,7 @@ import math
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -18,6 +19,8 @@ from appliance.testing import FakePeer, MemoryStateFile
 from netstack.errors import Refused
 from storage_driver import journal
 from storage_driver.files.disk import RealDisk
+from storage_driver.reading import ReadResult
+from storage_driver.statistics import AppendResult
 from storage_driver.testing import MemoryDisk
 from tests.appliance.broker.pop.bench import GROUP, TOPIC, PopBench, bodies, handles, messages, pop_bench
 from tests.waiting import Clock, until
@@ -228,6 +231,56 @@ async def test_a_deleted_topic_is_forgotten(tmp_path: Path) -> None:
         await bench.receive()
         bench.offsets.drop_topic(TOPIC)
         assert (bench.table.in_flight, [queue.key.queue.topic for queue in bench.table.all()]) == (0, [])
+
+
+async def delete_topic(bench: PopBench) -> None:
+    bench.topics.delete(TOPIC)
+    await bench.small.store.delete_topic(TOPIC)
+    bench.offsets.drop_topic(TOPIC)
+
+
+async def test_a_topic_that_is_deleted_while_it_is_read_ends_the_read_and_leaves_no_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1", b"2")
+        reader = bench.engine._taking._reader
+        read = reader.read
+
+        async def read_and_delete(*asked: Any) -> ReadResult:
+            found = await read(*asked)
+            monkeypatch.undo()
+            await delete_topic(bench)
+            return found
+
+        monkeypatch.setattr(reader, "read", read_and_delete)
+        with trio.fail_after(30):
+            assert bodies(await bench.receive(queue_id=0, accepts=lambda code: False)) == []
+        assert (bench.offsets.table(), len(bench.table)) == ({}, 0)
+
+
+async def test_a_topic_that_is_deleted_while_its_messages_are_stored_again_leaves_no_offset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next topic of that name began behind its first messages."""
+    async with pop_bench(tmp_path) as bench:
+        await bench.send(b"1", b"2")
+        copies = bench.engine._copies
+        store_again = copies.again
+
+        async def store_and_delete(*asked: Any) -> AppendResult:
+            placed = await store_again(*asked)
+            monkeypatch.undo()
+            await delete_topic(bench)
+            return placed
+
+        monkeypatch.setattr(copies, "again", store_and_delete)
+        await bench.receive(invisible_ms=1)
+        await until(lambda: bench.engine._revival.copied)
+        assert bench.offsets.table() == {}
+        bench.topics.ensure(TOPIC, queues=1)
+        await bench.send(b"3")
+        assert b"3" in bodies(await bench.receive(queue_id=0)), "beside the copy that is there"
 
 
 async def test_no_more_than_the_limit_is_in_flight(tmp_path: Path) -> None:
