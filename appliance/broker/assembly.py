@@ -239,7 +239,9 @@ def _pop_handlers(ground: _Ground, pop: LazyPop) -> dict[int, Handle]:
 def _sessions(ground: _Ground) -> Sessions:
     config, tables = ground.config, ground.tables
     return Sessions(
-        SessionTables(tables.topics, tables.groups, tables.clients, tables.locks, tables.arrivals),
+        SessionTables(
+            *(tables.topics, tables.groups, tables.clients, tables.locks, tables.arrivals, tables.compile_pace)
+        ),
         broker=config.box.name,
         now_ms=ground.now_ms,
         property_filter=config.broker.property_filter,

@@ -3,6 +3,7 @@
 Source: RocketMQ 5.3 ReceiveMessageActivity, ReceiveMessageResponseStreamWriter, PopMessageResultFilterImpl.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -20,7 +21,7 @@ from appliance.grpc.answer_room import AnswerRoom
 from appliance.grpc.clients import ClientSession, ClientSessions
 from appliance.grpc.consumers import Consumers, max_attempts
 from appliance.grpc.kept_settings import gather
-from appliance.grpc.methods import REFUSALS, decoded, status_told
+from appliance.grpc.methods import NOT_STORED, REFUSALS, decoded, status_told
 from appliance.grpc.outcome import Rejection, ok
 from appliance.grpc.receipts import receipt_of
 from appliance.grpc.received_messages import fill_delivery, fill_message, unpacked_size
@@ -28,11 +29,14 @@ from appliance.grpc.refusals import Refusals
 from appliance.grpc.renewals import GIVEN_BACK_MS, INVISIBLE_MS
 from appliance.grpc.resources import group_of, topic_of
 from appliance.grpc.send_shape import check_small
+from netstack.errors import Refused
 from netstack.grpc.calls import Call
 from netstack.grpc.status import CallFailed, GrpcStatus
 from netstack.grpc.v2.definition_pb2 import Code, Status
 from netstack.grpc.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
 from storage_driver.record import StoredMessage, decode_record
+
+log = logging.getLogger("appliance.grpc")
 
 LONGEST_POLL_S = 20.0
 ON_ITS_WAY_S = 0.5  # before the deadline of a call, which some clients set to their polling time: its answer leaves
@@ -215,7 +219,7 @@ class Receives:
                 properties, handle = stored.property_map, next(handles)
                 attempt = stored.reconsume_times + before + 1
                 if attempt > asked.most_attempts:
-                    await engine.dead_letter(handle)
+                    await self._give_up(handle)
                     del left[handle]
                 elif not _is_wanted(asked.kept.subscription, properties):
                     engine.acknowledge(handle)
@@ -227,6 +231,13 @@ class Receives:
                     fill_delivery(response.message, attempt, receipt.text(self._rules.broker), wanted.invisible_ms)
                     fit.append(_Found(handle, response.SerializeToString()))
         return fit
+
+    async def _give_up(self, handle: Handle) -> None:
+        """Make a message a dead letter; one that cannot be stored so comes again later: the others are delivered."""
+        try:
+            await self._engine().dead_letter(handle)
+        except (Refused, *NOT_STORED) as exc:
+            log.warning("event=dead_letter_waits group=%s offset=%d reason=%r", handle[0].group, handle[1], str(exc))
 
     @staticmethod
     def _handle(wanted: PopRequest, found: PopSlice, offset: int, answer: PopAnswer) -> Handle:

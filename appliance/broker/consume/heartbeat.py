@@ -4,7 +4,7 @@ C++ leaves empty sets out, sends enums as numbers and versions as text; Go sends
 knows are ignored.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from appliance.broker.filter.subscriptions import TAG, Subscription, SubscriptionError, parse_subscription
@@ -60,8 +60,13 @@ def read_heartbeat(body: bytes) -> Heartbeat:
     return Heartbeat(client_id, tuple(filter(None, producers)), tuple(item for item in consumers if item.group))
 
 
-def read_check(body: bytes) -> tuple[str, Subscription | None]:
-    """Return group and subscription of CHECK_CLIENT_CONFIG. Raises Refused, SubscriptionError."""
+def read_check(
+    body: bytes, admit: Callable[[str, str], None] = lambda text, kind: None
+) -> tuple[str, Subscription | None]:
+    """Return group and subscription of CHECK_CLIENT_CONFIG. Raises Refused, SubscriptionError.
+
+    `admit` is told the expression and its type before it is compiled.
+    """
     content = _object(body, "client configuration") if body else {}
     given = content.get("subscriptionData")
     if not isinstance(given, dict):
@@ -69,9 +74,9 @@ def read_check(body: bytes) -> tuple[str, Subscription | None]:
     kind = given.get("expressionType") or TAG
     if kind == TAG:
         return str(content.get("group") or ""), _subscription(given)
-    return str(content.get("group") or ""), parse_subscription(
-        str(given.get("topic")), str(given.get("subString")), str(kind)
-    )
+    text = str(given.get("subString"))
+    admit(text, str(kind))
+    return str(content.get("group") or ""), parse_subscription(str(given.get("topic")), text, str(kind))
 
 
 def read_lock(body: bytes) -> QueueLockRequest:

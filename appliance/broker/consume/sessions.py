@@ -14,6 +14,7 @@ from appliance.broker.large_bodies import read_in_thread
 from appliance.broker.rights import owner_of
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import ClientTable, Joining, Library, Member
+from appliance.broker.tables.compile_pace import CompilePace
 from appliance.broker.tables.groups import GroupTable, is_group_name
 from appliance.broker.tables.shares import counted_for
 from appliance.broker.tables.topics import RETRY_PREFIX, TopicTable
@@ -37,6 +38,7 @@ class SessionTables(NamedTuple):
     clients: ClientTable
     locks: QueueLocks
     arrivals: Arrivals
+    compile_pace: CompilePace
 
 
 class Sessions:
@@ -143,8 +145,9 @@ class Sessions:
 
     def handle_check(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """CHECK_CLIENT_CONFIG (46): refuse a filter expression before the consumer starts."""
+        pace = self._tables.compile_pace
         try:
-            _, subscription = read_check(request.body)
+            _, subscription = read_check(request.body, lambda text, kind: pace.check(text, kind, peer.remote[0]))
         except SubscriptionError as exc:
             code = ResponseCode.SYSTEM_ERROR if exc.kind_unknown else ResponseCode.SUBSCRIPTION_PARSE_FAILED
             raise Refused(code, str(exc)) from exc

@@ -160,6 +160,22 @@ async def test_a_message_tried_too_often_becomes_a_dead_letter(tmp_path: Path) -
         assert [each.body for each in await stored(box, "%DLQ%G")] == [b"bad"]
 
 
+async def test_a_message_that_cannot_become_a_dead_letter_keeps_no_other_from_its_group(tmp_path: Path) -> None:
+    async with grpc_box(tmp_path, "[limits]\ntopics = 32\n") as (box, port), asking(port) as client:
+        async with connected(box) as line:
+            command = ask(200)
+            command.body = b'{"groupName":"G","retryMaxTimes":0}'
+            assert (await line.ask(command)).code == 0
+            tried = send("T", b"bad")
+            tried.ext["j"] = "5"  # so often it came before, says its sender
+            assert (await line.ask(tried)).code == 0
+            assert (await line.ask(send("T", b"good"))).code == 0
+            codes = [(await line.ask(send(f"X{number}"))).code for number in range(32)]  # until no topic has room
+            assert (codes[0], codes[-1]) == (0, 1)
+        await joined(client)
+        assert await bodies(client, receiving("G", "T", invisible_s=10)) == [b"good"]
+
+
 @pytest.mark.slow
 async def test_a_push_consumer_that_goes_gives_its_messages_back(tmp_path: Path) -> None:
     async with grpc_box(tmp_path) as (_, port), asking(port) as client, asking(port, "other@2") as other:

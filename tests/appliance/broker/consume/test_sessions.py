@@ -16,6 +16,7 @@ from appliance.broker.consume.queue_locks import QueueLocks
 from appliance.broker.consume.sessions import SessionTables
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import ClientTable
+from appliance.broker.tables.compile_pace import CompilePace
 from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.topics import TopicRules, TopicTable
 from appliance.requests import Reply
@@ -166,6 +167,7 @@ def test_locks_count_for_the_address_that_asks_except_on_this_machine(monkeypatc
         ClientTable(now_ms=now_ms),
         QueueLocks(lambda: 0.0),
         Arrivals(10, lambda queue: 0),
+        CompilePace(lambda: 0.0),
     )
     asked = sessions.Sessions(tables, broker="box", now_ms=now_ms, property_filter=True, notify=False)
     lock = asked.handlers()[41]

@@ -90,6 +90,9 @@ async def test_requests_that_bring_a_large_expression_or_go_by_one_are_counted(
         ]
         assert brought == [20, 20, 20, 2]
         assert (await channel.ask(pop(exp=large(110), expType=SQL92))).code == 2  # whichever request brings one
+        asked = {"topic": "T", "subString": large(111), "expressionType": SQL92}
+        body = fastjson.dumps({"group": "CG", "subscriptionData": asked})
+        assert (await channel.ask(request(46, {}, body))).code == 2
         await channel.ask(request(34, {}, subscribed("CG", large(120))))
         going_by = pull("T")
         going_by.ext["sysFlag"] = "0"
