@@ -22,7 +22,7 @@ from appliance.broker.tables.resent import Resent
 from appliance.broker.tables.topics import Topic, TopicRules, TopicTable
 from appliance.requests import Responder, merged
 from appliance.testing import STORE_HOST, FakePeer, MemoryStateFile, SmallStore, answered, small_store, wall_ms
-from netstack.wire.command import RemotingCommand, request
+from netstack.wire.command import VERSION, RemotingCommand, request
 from storage_driver.record import DELAY_LEVELS_MS, Message, encode_properties
 from storage_driver.store import AppendResult
 
@@ -63,9 +63,12 @@ class Bench:
             )
         )
         self.topics.put(Topic("T", 4, 4))
+        self.version = VERSION  # of who asks
 
     async def ask(self, code: int, /, **ext: str) -> RemotingCommand:
-        return await answered(self._respond(request(code, ext), FakePeer()))
+        command = request(code, ext)
+        command.version = self.version
+        return await answered(self._respond(command, FakePeer()))
 
     async def post(self, code: int, body: bytes) -> RemotingCommand:
         return await answered(self._respond(request(code, None, body), FakePeer()))

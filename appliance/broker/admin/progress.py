@@ -11,7 +11,7 @@ from functools import partial
 import trio
 
 from appliance.broker.admin.stats import BrokerCounters
-from appliance.broker.consume.lookups import FIRST_5X_VERSION
+from appliance.broker.consume.lookups import FIRST_5X_VERSION, bound_for
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import GRPC, ClientTable
 from appliance.broker.tables.groups import GroupTable
@@ -184,7 +184,7 @@ class OffsetCommands:
     # changes
 
     def handle_reset(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
-        """INVOKE_BROKER_TO_RESET_OFFSET (222): resets the members of a group to a time.
+        """INVOKE_BROKER_TO_RESET_OFFSET (222): resets the members of a group to a time, read as a search (29) reads it.
 
         206 when nobody is connected: the tools then store offsets one by one. A group that has no offsets yet, such as
         one of broadcast consumers, gets them as from 5.x; 4.9 calls it one that does not exist. A 5.x tool may name one
@@ -205,7 +205,7 @@ class OffsetCommands:
         low, high = self._store.min_offset(queue), self._store.max_offset(queue)
         target = asked.offset
         if target is None or target == NOT_STORED:
-            target = await self._target(queue, asked.time_ms)
+            target = await self._target(queue, asked.time_ms, bound_for(request))
         elif not low <= target <= high:
             remark = f"Target offset {target} not in consume queue range [{low}-{high}]"
             return request.reply(ResponseCode.SYSTEM_ERROR, remark)
@@ -219,7 +219,7 @@ class OffsetCommands:
             current = self._offsets.get(asked.group, topic.name, queue_id)
             if current == NOT_STORED and not exists:
                 return request.reply(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{asked.group}> not exist")
-            target = await self._target(MessageQueue(topic.name, queue_id), asked.time_ms)
+            target = await self._target(MessageQueue(topic.name, queue_id), asked.time_ms, bound_for(request))
             moves = asked.is_force or target < current or current == NOT_STORED
             table[NamedQueue(topic.name, self._broker, queue_id)] = target if moves else current
         if self._clients.consumers(asked.group) is None:
@@ -252,10 +252,10 @@ class OffsetCommands:
             self._arrivals.release(asked.group)
         return request.reply(body=told.to_bytes())
 
-    async def _target(self, queue: MessageQueue, time_ms: int) -> int:
+    async def _target(self, queue: MessageQueue, time_ms: int, boundary: str) -> int:
         if time_ms == END_OF_QUEUE:
             return self._store.max_offset(queue)
-        return max(await self._store.offset_by_time(queue, time_ms), 0)
+        return max(await self._store.offset_by_time(queue, time_ms, boundary=boundary), 0)
 
     def handle_correction(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """QUERY_CORRECTION_OFFSET (308): the least offset of all groups on a topic, beside one group's own."""

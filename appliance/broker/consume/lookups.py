@@ -106,9 +106,9 @@ class Lookups:
         So for a time after the last message 4.9 gets that message, 5.x the end of the queue.
         """
         header = SearchOffsetHeader.from_ext(request.ext)
-        queue, boundary = MessageQueue(header.topic, header.queue_id), "nearest"
-        if request.version >= FIRST_5X_VERSION:
-            boundary = "upper" if (header.boundary_type or "").upper() == "UPPER" else "lower"
+        queue, boundary = MessageQueue(header.topic, header.queue_id), bound_for(request)
+        if boundary == "lower" and (header.boundary_type or "").upper() == "UPPER":
+            boundary = "upper"
 
         async def search() -> RemotingCommand:
             return request.reply(
@@ -127,6 +127,11 @@ class Lookups:
             return request.reply(ext=StoreTimeReply(-1 if found_ms is None else found_ms))
 
         return AsyncReply(look)
+
+
+def bound_for(request: RemotingCommand) -> str:
+    """Return which message of a time one of 4.9 is given, and one of 5.x: the nearest, the first not before it."""
+    return "lower" if request.version >= FIRST_5X_VERSION else "nearest"
 
 
 def _unknown_offset() -> Refused:

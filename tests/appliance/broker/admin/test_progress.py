@@ -123,6 +123,23 @@ async def test_a_later_decision_takes_the_place_of_a_reset_that_waits(tmp_path: 
         assert (b.offsets.get("g", "T", 0), b.offsets.resets) == (2, {})
 
 
+async def test_a_reset_of_a_tool_of_5_x_to_a_time_after_the_last_message_goes_to_the_end(tmp_path: Path) -> None:
+    clock = [1000]
+    async with bench(tmp_path, clock) as b:
+        b.topics.put(Topic("T", 1, 1))
+        for clock[0] in (1000, 2000, 3000):
+            await b.send()
+        b.offsets.commit("g", "T", 0, 0)
+        b.consumer()
+        one_queue = {"topic": "T", "group": "g", "timestamp": "9000", "isForce": "true", "queueId": "0"}
+        b.version = FIRST_5X_VERSION
+        assert b":3}" in (await reset(b, 9000)).body
+        assert b":2}" in (await reset(b, 2001)).body
+        assert b":3}" in (await b.ask(Code.INVOKE_BROKER_TO_RESET_OFFSET, **one_queue)).body
+        b.version = FIRST_5X_VERSION - 1
+        assert b":2}" in (await reset(b, 9000)).body, "4.9 goes to the message nearest to a time"
+
+
 async def test_a_reset_of_one_queue_moves_that_queue_alone_and_holds_for_who_comes_later(tmp_path: Path) -> None:
     async with bench(tmp_path) as b:
         for queue_id in range(2):
