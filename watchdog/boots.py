@@ -25,8 +25,8 @@ def note_boot(root: Path, *, now_s: float, trusted: bool, folder: Path | None = 
     here = boot_id(root)
     if boots and boots[-1].get("boot") == here:
         return boots[-1]
-    facts = _gather(root, folder, str(boots[-1]["boot"]) if boots else None)
-    if boots and facts.heartbeat and facts.heartbeat.get("boot") == boots[-1]["boot"]:
+    facts = _gather(root, folder, str(boots[-1].get("boot", "")) if boots else None)
+    if boots and facts.heartbeat and facts.heartbeat.get("boot") == facts.previous_boot:
         boots[-1]["uptime_s"] = facts.heartbeat.get("uptime_s", 0)
     slot, version = _running(root)
     reason = reset_reason(facts) if boots else "power"

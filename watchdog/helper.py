@@ -108,10 +108,18 @@ def load_history(box: SystemPaths) -> BootHistory:
         then_s = float(row.get("uptime_s", 0)) - began.get(row.get("boot"), 0.0)
         ago_s = max(boots[at].uptime_s - then_s, 0.0) + sum(one.uptime_s for one in boots[at + 1 :])
         steps.append(EscalationStep(str(row.get("kind", "")), str(row.get("cause", "")), boots[at].boot, ago_s))
-    good = box.config.with_name(box.config.name + ".good")
-    differs = good.exists() and (not box.config.exists() or good.read_bytes() != box.config.read_bytes())
+    good = _bytes(box.config.with_name(box.config.name + ".good"))
+    differs = good is not None and good != _bytes(box.config)
     readable = any((box.root / "var/lib/rocketbox/store/commitlog").glob("[0-9]*"))
     return BootHistory(boots, steps, uptime_s, differs, readable)
+
+
+def _bytes(path: Path) -> bytes | None:
+    """Return what a file holds, None where it cannot be read: when this program fails, systemd reboots, each time."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
 
 
 def load_slots(box: SystemPaths) -> SlotVersions:
@@ -120,9 +128,9 @@ def load_slots(box: SystemPaths) -> SlotVersions:
     return SlotVersions(
         str(state.get("active", "a")),
         state.get("trial") or ("image" if box.image_trial else None),
-        state.get("versions", {}),
-        frozenset(state.get("committed", ())),
-        frozenset(state.get("bad", ())),
+        {str(slot): str(version) for slot, version in state.get("versions", {}).items()},
+        frozenset(map(str, state.get("committed", ()))),
+        frozenset(map(str, state.get("bad", ()))),
     )
 
 
@@ -171,7 +179,7 @@ def _start(box: SystemPaths, action: Action) -> None:
 
 
 def _restore_config(box: SystemPaths, action: Action) -> None:
-    if box.config.exists():
+    if _bytes(box.config) is not None:
         _copy(box.config, box.config.with_name(box.config.name + ".rejected"))
     _copy(box.config.with_name(box.config.name + ".good"), box.config)
     _start(box, action)
@@ -265,7 +273,8 @@ def mark_planned(box: SystemPaths, *, reason: str, who: str) -> None:
 def keep_config(box: SystemPaths) -> bool:
     """Copy the configuration to `.good` when the run that used exactly these bytes had ten healthy minutes."""
     settled = read_json(box.folder / "settled.json") or {}
-    if not box.config.exists() or settled.get("config_crc32") != crc32(box.config.read_bytes()):
+    found = _bytes(box.config)
+    if found is None or settled.get("config_crc32") != crc32(found):
         return False
     _copy(box.config, box.config.with_name(box.config.name + ".good"))
     return True

@@ -44,12 +44,12 @@ class Diary:
         if marker and marker.get("boot") == line["boot"]:
             forget_plan(self.folder)
         return BootNote(
-            number=int(line["number"]),
+            number=int(line.get("number", 0)),
             boot=str(line["boot"]),
-            reason=str(line["reason"]),
-            slot=str(line["slot"]),
-            version=str(line["version"]),
-            settled=bool(line["settled"]),
+            reason=str(line.get("reason", "power")),
+            slot=str(line.get("slot", "-")),
+            version=str(line.get("version", "-")),
+            settled=bool(line.get("settled")),
             began_s=float(line.get("began_s") or 0),
         )
 

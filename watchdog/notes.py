@@ -15,18 +15,36 @@ from typing import Any
 KEPT_LINES = 256
 MOST_CHARACTERS = 1 << 20
 PANICS = "panics"  # the one folder among the notes
+_NUMBER = (int, float)
+_KINDS: dict[str, type | tuple[type, ...]] = {  # of what is counted with; the last three are of the slots
+    "boot": str,
+    "number": int,
+    "uptime_s": _NUMBER,
+    "began_s": (*_NUMBER, type(None)),
+    "wall_s": _NUMBER,
+    "versions": dict,
+    "committed": list,
+    "bad": list,
+}
 
 
 def read_json(path: Path) -> Any:
-    """Return the file's value, None when it is missing or torn."""
+    """Return the file's object, None when it is missing, torn or damaged."""
     try:
-        return json.loads(_text(path))
-    except (OSError, ValueError):
+        return _whole(json.loads(_text(path)))
+    except (OSError, ValueError, RecursionError):
         return None
 
 
+def _whole(value: Any) -> dict[str, Any] | None:
+    """Return a note as it was read, None for what nobody wrote: a flipped bit may leave JSON."""
+    if not isinstance(value, dict):
+        return None
+    return value if all(isinstance(value[name], kinds) for name, kinds in _KINDS.items() if name in value) else None
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the objects of a file of JSON lines; a torn line is skipped."""
+    """Return the objects of a file of JSON lines; a torn or damaged line is skipped."""
     found = []
     try:
         lines = _text(path).splitlines()
@@ -34,10 +52,10 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         return []
     for line in lines:
         try:
-            value = json.loads(line)
-        except ValueError:
+            value = _whole(json.loads(line))
+        except (ValueError, RecursionError):
             continue
-        if isinstance(value, dict):
+        if value is not None:
             found.append(value)
     return found
 

@@ -141,6 +141,21 @@ def test_only_the_bytes_that_ran_ten_healthy_minutes_become_the_good_configurati
     assert config.with_name("rocketbox.toml.good").read_text().startswith("[box]")
 
 
+@pytest.mark.parametrize("unreadable", ["rocketbox.toml", "rocketbox.toml.good"])
+def test_a_configuration_that_the_disk_does_not_give_back_fails_no_step_which_would_reboot_each_time(
+    tmp_path: Path, unreadable: str
+) -> None:
+    root = box_root(tmp_path)
+    folder = root / "etc/rocketbox"
+    (folder / "rocketbox.toml.good").write_text("good = true\n")
+    (folder / unreadable).unlink()
+    (folder / unreadable).mkdir()
+    verb(root, "record", environ=CONFIG)
+    assert verb(root, "run") == 0
+    assert (root / "run/rocketbox-safe").exists()
+    assert verb(root, "keep-config") == 1
+
+
 def test_safe_mode_closes_the_ports_tells_why_and_is_left_on_request(tmp_path: Path) -> None:
     root, systemctl = box_root(tmp_path), Systemctl()
     note_boot(root, now_s=0, trusted=False)

@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from tests.protection import protected
 from watchdog.history import Diary, tired
 from watchdog.notes import read_json, read_lines
@@ -87,3 +89,26 @@ def test_ten_ends_in_this_boot_make_a_start_tired(tmp_path: Path) -> None:
             {"SERVICE_RESULT": "signal", "EXIT_CODE": "killed", "EXIT_STATUS": "KILL"},
         )
     assert notes.tired(uptime_s=100, settled=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["boots.jsonl", "exits.jsonl", "heartbeat", "planned", "escalations.jsonl"])
+@pytest.mark.parametrize("damage", ["{}", '{"boot":"boot-1"}', '{"b0ot":"boot-1","number":[2]}', "[1]"])
+def test_notes_that_are_damaged_keep_no_box_from_starting_and_the_helper_from_no_step(
+    tmp_path: Path, name: str, damage: str
+) -> None:
+    from watchdog.helper import main
+
+    notes, folder = diary(tmp_path)
+    notes.begin(now_s=1, trusted=False)
+    (folder / name).write_text(damage + "\n")
+    (tmp_path / "opt/slots/state.json").write_text(damage)
+    for boot in ("boot-1", "boot-2"):
+        reboot(tmp_path, boot)
+        assert notes.begin(now_s=2, trusted=False).boot == boot
+        assert notes.previous_exit()
+        assert not notes.tired(uptime_s=100, settled=False)
+        notes.healthy(boot=boot, uptime_s=5, settled=False)
+        notes.planned(boot=boot, reason="stop", who="systemd")
+        for verb in ("record", "boot", "run"):
+            assert main([verb, "--root", str(tmp_path), "--dry-run"], {"SERVICE_RESULT": "signal"}) == 0

@@ -74,3 +74,17 @@ def test_a_folder_that_holds_other_things_than_notes_keeps_them(tmp_path: Path) 
     (tmp_path / "kept").mkdir()
     make_folder(tmp_path, of_notes=False)
     assert (tmp_path / "kept").is_dir()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *('{"boot":["x"]}', '{"boot":null}', '{"number":"1"}', '{"uptime_s":"1"}', '{"began_s":[]}', '{"wall_s":{}}'),
+        *('{"versions":[]}', '{"committed":{}}', '{"bad":null}', "[" * 100_000, "[1]", "5", '"text"', "null"),
+    ],
+)
+def test_a_note_that_a_flipped_bit_left_readable_counts_as_torn(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x").write_text(text + '\n{"n":1}\n')
+    assert read_lines(tmp_path / "x") == [{"n": 1}]
+    (tmp_path / "x").write_text(text)
+    assert read_json(tmp_path / "x") is None
