@@ -32,7 +32,6 @@ from storage_driver.recovery.opening import (
     Opened,
     known_damage,
     open_folder,
-    recovered_topics,
     state_path,
     topics_since,
     with_room,
@@ -70,7 +69,6 @@ class MessageStore:
         self.lineage: Lineage = opened.lineage
         self.losses = opened.losses
         self.config = config
-        self.recovered_topics: Mapping[str, int] = {}
         self.retain: Callable[[int, int], bool] = _may_go  # may segment [base, end) go? set by the uplink
         self.trouble: str | None = None  # the last error of maintenance
         self._state_files: list[StateFile | JournalFile] = []
@@ -454,7 +452,6 @@ async def open_store(
             config, disk, opened, now_ms=now_ms, arrived=arrived, watched=watched, clock_trusted=clock_trusted
         )
         store.retain = retain
-        store.recovered_topics = recovered_topics(store.state_file("topics"), opened.recovered.queues)
         await trio.to_thread.run_sync(with_room, disk, config.root, store._begin)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(store.run)

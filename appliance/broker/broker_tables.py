@@ -55,9 +55,9 @@ def make_tables(
     config: Config, store: MessageStore, arrivals: Arrivals, *, files: KeptFiles | None = None, now_ms: Clock
 ) -> BrokerTables:
     """Load the tables, and make the topics again that the log knows and the saved table does not."""
-    rules, limits, shared, files = config.broker, config.limits, files is not None, files or store
+    rules, limits, files = config.broker, config.limits, files or store
     topics = _topic_table(config, store, files.state_file("topics"), now_ms)
-    topics.recover(store.topics_since(topics.as_of) if shared else store.recovered_topics)
+    topics.recover(store.topics_since(topics.as_of))
     groups_file = files.state_file("subscriptionGroup")
     groups = GroupTable(groups_file, auto_create=rules.auto_create_groups, most=limits.groups, now_ms=now_ms)
     clients = ClientTable(most=limits.clients, now_ms=now_ms)

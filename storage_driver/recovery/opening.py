@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from storage_driver.config import StoreConfig
-from storage_driver.errors import StateDamaged, StoreRefused, StoreUnwritable
+from storage_driver.errors import StoreRefused, StoreUnwritable
 from storage_driver.files.checkpoint import CheckpointValues, CommittedFile, FirstFile, PositionFile
 from storage_driver.files.disk import SPACE_ERRORS, Disk, FileLock
 from storage_driver.files.free_space import release_space
@@ -366,16 +366,6 @@ def state_path(root: Path, name: str, folder: str) -> Path:
     if folder not in ("config", "rocketbox"):
         raise ValueError(f"state folder {folder!r}: config or rocketbox")
     return root / folder / (name if name.endswith(".json") else f"{name}.json")
-
-
-def recovered_topics(table_file: StateFile, queues: Mapping[MessageQueue, ConsumeQueue]) -> dict[str, int]:
-    """Return the topics with records newer than the topic table (its `asOf`), and their highest queue."""
-    try:
-        table: Any = table_file.load()
-        as_of = int(table.get("asOf", 0)) if table is not None else 0
-    except (StateDamaged, ValueError, TypeError, AttributeError, OverflowError):
-        as_of = 0
-    return topics_since(queues, as_of)
 
 
 def topics_since(queues: Mapping[MessageQueue, ConsumeQueue], log_offset: int) -> dict[str, int]:

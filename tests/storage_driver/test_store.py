@@ -357,10 +357,11 @@ async def test_topics_newer_than_the_topic_table_are_named(tmp_path: Path) -> No
     config = small(tmp_path)
     async with open_store(config, now_ms=Clock()) as store:
         await put_all(store, [message(topic="Old")])
-        store.state_file("topics").save({"asOf": store.committed})
+        known = store.committed
         await put_all(store, [message(topic="New", queue_id=3), message(topic="New", queue_id=1)])
     async with open_store(config, now_ms=Clock()) as store:
-        assert store.recovered_topics == {"New": 3}
+        assert store.topics_since(known) == {"New": 3}
+        assert store.topics_since(0) == {"New": 3, "Old": 0}
 
 
 def files(folder: Path) -> list[Path]:

@@ -113,9 +113,11 @@ class TopicTable(SavedTable):
     def _load(self) -> None:
         content = load_table(self._file, "topics")
         self.version = TableVersion.from_json(content.get("dataVersion"), self._now_ms())
-        as_of = content.get("asOf")
-        self.as_of = as_of if isinstance(as_of, int) else 0
-        self._topics = rows_of(content.get("topicConfigTable"), topic_from_json, "topics")
+        rows, as_of = content.get("topicConfigTable"), content.get("asOf")
+        found = rows_of(rows, topic_from_json, "topics")
+        self._topics = {name: topic for name, topic in found.items() if name == topic.name}
+        is_whole = isinstance(rows, dict) and len(self._topics) == len(rows)  # else what has messages comes from queues
+        self.as_of = as_of if is_whole and isinstance(as_of, int) and as_of <= self._log_end() else 0
         self._add_first_topics()
 
     def load_again(self) -> None:

@@ -70,7 +70,7 @@ async def test_a_start_with_many_queues_opens_no_queue_file(tmp_path: Path, monk
     async with open_store(config(root), now_ms=lambda: 1) as store:
         assert opened == []
         assert [store.max_offset(MessageQueue(f"T{topic}", 0)) for topic in range(5)] == [3] * 5
-        assert store.recovered_topics == {f"T{topic}": 0 for topic in range(5)}
+        assert store.topics_since(0) == {f"T{topic}": 0 for topic in range(5)}
         await send(store, 5, 1)
         assert await bodies(store, 4) == [b"4 0", b"4 1", b"4 2", b"4 0"]
 

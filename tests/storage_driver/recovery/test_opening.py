@@ -2,7 +2,6 @@
 
 import errno
 import json
-import math
 import os
 from collections.abc import Iterator
 from itertools import count
@@ -16,15 +15,12 @@ from storage_driver.errors import StoreRefused, StoreUnwritable
 from storage_driver.files.disk import RealDisk
 from storage_driver.files.layout_repair import FOLDERS
 from storage_driver.files.memory_layer import MemoryLayer
-from storage_driver.files.state_file import StateFile
 from storage_driver.index.index_file import IndexSize
-from storage_driver.queues.consume_queue import ConsumeQueue
-from storage_driver.record import Message, MessageQueue, encode_host, encode_properties, encode_topic
+from storage_driver.record import Message, MessageQueue, encode_host, encode_properties
 from storage_driver.recovery.opening import (
     VERDICTS_KEPT,
     Opened,
     open_folder,
-    recovered_topics,
     state_path,
     why_refused,
 )
@@ -210,32 +206,6 @@ def test_tables_live_in_two_folders_only(folder: str) -> None:
     with pytest.raises(ValueError, match="config or rocketbox"):
         state_path(ROOT, "topics", folder)
     assert state_path(ROOT, "topics", "config") == state_path(ROOT, "topics.json", "config")
-
-
-@pytest.mark.parametrize(
-    ("content", "newer"),
-    [
-        ({"asOf": 500}, {"New": 7}),
-        ({"asOf": 0}, {"New": 7, "Old": 0}),
-        ({}, {"New": 7, "Old": 0}),
-        ([], {"New": 7, "Old": 0}),
-        ({"asOf": "x"}, {"New": 7, "Old": 0}),
-        ({"asOf": None}, {"New": 7, "Old": 0}),
-        ({"asOf": math.inf}, {"New": 7, "Old": 0}),
-        (None, {"New": 7, "Old": 0}),
-    ],
-)
-def test_topics_newer_than_their_table_are_found_whatever_it_holds(content: Any, newer: dict[str, int]) -> None:
-    disk = MemoryDisk(folders=("/", "/data", "/data/store", "/data/store/config"))
-    file = StateFile(disk, state_path(ROOT, "topics", "config"))
-    if content is not None:
-        file.save(content)
-    queues = {}
-    for topic, queue_id, last in (("Old", 0, 499), ("New", 2, 500), ("New", 7, 900), ("New", 5, 900), ("Empty", 0, -1)):
-        key = MessageQueue(topic, queue_id)
-        queues[key] = ConsumeQueue(key, encode_topic(topic))
-        queues[key].last_log_offset = last
-    assert recovered_topics(file, queues) == newer
 
 
 def test_of_a_file_that_cannot_be_replaced_both_names_are_told() -> None:

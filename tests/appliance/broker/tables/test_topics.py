@@ -222,3 +222,28 @@ def test_who_has_caused_enough_topics_gets_no_more_by_sending() -> None:
     assert len(table.creations) == 4
     table.put(Topic("new0", 4, 4))
     assert len(table.creations) == 3, "asked for by name now"
+
+
+ROW = topic_to_json(Topic("T", 4, 4))
+
+
+@pytest.mark.parametrize(
+    ("content", "as_of"),
+    [
+        ({"topicConfigTable": {"T": ROW}, "asOf": 500}, 500),
+        ({"topicConfigTable": {"T": ROW}, "asOf": 501}, 0),  # the log ends at 500
+        ({"topicConfigTable": {"T": ROW, "U": {**ROW, "topicName": "U", "perm": 1.5}}, "asOf": 500}, 0),
+        ({"topicConfigTable": {"T": ROW, "U": {**ROW, "topicName": "V"}}, "asOf": 500}, 0),
+        ({"topicConfigTabl5": {"T": ROW}, "asOf": 500}, 0),
+        ({"topicConfigTable": [], "asOf": 500}, 0),
+        ({"topicConfigTable": {"T": ROW}, "asOf": "x"}, 0),
+        ({"topicConfigTable": {"T": ROW}}, 0),
+        ({}, 0),
+    ],
+)
+def test_a_table_that_is_damaged_anywhere_knows_no_log_so_its_topics_come_back_from_it(
+    content: dict[str, Any], as_of: int
+) -> None:
+    table = topics(MemoryStateFile(content), log_end=500)
+    assert table.as_of == as_of
+    assert all(topic == table.get(topic.name) for topic in table.all())
