@@ -50,6 +50,7 @@ class DeviceActions:
     status: Callable[[], Mapping[str, Any]] = lambda: {"state": "ok"}
     doctor: Callable[[], Mapping[str, Any]] = lambda: {"findings": []}
     set_time: Callable[[int], object] = nothing
+    network_problem: Callable[[], str] = str  # why a network file would have no effect, empty where it has
     activate: Callable[[Progress], object] = nothing  # run what was applied: slot, restart
     selftest: Callable[[], Mapping[str, Any]] = lambda: {"ok": True, "steps": {}}
     reboot: Callable[[str], object] = nothing
@@ -119,6 +120,8 @@ class Box:
             if not path.exists() or path.read_bytes() != data:
                 changes.append(f"key {name}")
         if "network" in request and self._network_text(request) != _read(self.files.network):
+            if problem := self.hands.network_problem():
+                raise ProvisioningError("E401", problem)
             changes.append(f"network {_map_of(request, 'network').get('address', 'dhcp')}")
         if request.get("bundle"):
             changes += self._bundle_changes(_map_of(request, "bundle"))

@@ -155,7 +155,8 @@ def _tuning(facts: Facts) -> Iterator[Finding]:
         differ.append(f"scheduler of {disk.get('name')} = {disk['scheduler']}, shipped {wanted}")
     if differ:
         reason = "write-back of other files can delay the log's flush"
-        step = _step(facts, "`sudo rocketbox doctor --fix`", "set them on the host (/etc/sysctl.d)")
+        fix = f"as root: `{facts.get('program', 'rocketbox')} doctor --fix`"
+        step = _step(facts, fix, "set them on the host (/etc/sysctl.d)")
         yield Finding("D106", "warning", "; ".join(differ), reason, step)
     elif present:
         yield Finding("D106", "ok", "kernel settings as shipped")

@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import packages_distributions
@@ -32,6 +33,7 @@ Question = tuple[int, bytes]  # request code and fields: one that needs no right
 NO_ROUTE: Question = (105, b'{"topic":"RBX_PROBE"}')  # GET_ROUTEINFO_BY_TOPIC, to a NameServer
 NOBODY_LEAVES: Question = (35, b'{"clientID":"RBX_PROBE"}')  # UNREGISTER_CLIENT, to a broker
 HOURS_A_YEAR = 8766
+INSTALLED = ("/usr/", "/opt/slots/", "/opt/appliance/")  # of a package, and of slots: the command is in /usr/bin
 SHIPPED_DROP_IN = "usr/lib/rocketbox/floating-address.conf"
 DROP_INS = ("etc/systemd/system/rocketbox.service.d", "run/systemd/system/rocketbox.service.d")
 
@@ -57,6 +59,7 @@ def gather(
         "images": lambda: read_json(root / "var/lib/rocketbox-images/state.json"),
         "boots_24h": lambda: boots_24h(data / "watchdog/boots.jsonl"),
         "drop_ins": lambda: drop_ins(root),
+        "program": program,
         "addresses": addresses,
         "duplicate_addresses": duplicate_addresses,
         "foreign_names": foreign_names,
@@ -189,6 +192,12 @@ def boots_24h(path: Path) -> dict[str, Any] | None:
         return None
     recent = [row for row in rows if time.time() - float(row.get("wall_s", 0)) < 86400]
     return {"count": len(recent), "reason": rows[-1].get("reason", "power")}
+
+
+def program() -> str:
+    """Return what root types for this program: a path where the command is not on root's own."""
+    own = Path(sys.prefix, "bin/rocketbox")
+    return str(own) if own.exists() and not sys.prefix.startswith(INSTALLED) else "rocketbox"
 
 
 def drop_ins(root: Path) -> list[str]:

@@ -171,3 +171,13 @@ def test_a_cut_at_each_write_is_made_good_by_the_same_run_again(
         if lasted:
             break
     assert writes == 4, "pending, key, network, configuration"
+
+
+def test_an_address_that_would_have_no_effect_is_refused_before_anything_changes(tmp_path: Path) -> None:
+    box = owned(tmp_path)
+    request = {"network": {"address": "10.1.2.3/24"}}
+    box.hands = DeviceActions(network_problem=lambda: "nothing here reads it")
+    with pytest.raises(ProvisioningError, match="nothing here reads it"):
+        box.plan(request)
+    box.hands = DeviceActions()
+    assert box.plan(request).changes == ["network 10.1.2.3/24"]

@@ -25,6 +25,13 @@ def reason_to_skip() -> str:
     return f"needs Debian packages: apt-get install {' '.join(missing)}" if missing else ""
 
 
+def why_none_runs(said: str) -> str:
+    """Return the last line of what Podman said, with the package that Debian's Podman 4.3 lacks."""
+    reason = (said.strip().splitlines() or ["no reason given"])[-1]
+    without = "netavark: No such file or directory" in reason and shutil.which("iptables") is None
+    return f"{reason}: apt-get install iptables" if without else reason
+
+
 class Podman:
     """Runs podman and buildah on one storage below a folder."""
 
@@ -50,7 +57,7 @@ class Podman:
                 done = self._try(image)
         if done.returncode == 0:
             self("network", "create", "--disable-dns", self.network)  # the default one may belong to another storage
-        return (done.stderr.strip().splitlines() or ["no reason given"])[-1] if done.returncode else ""
+        return why_none_runs(done.stderr) if done.returncode else ""
 
     def reason_without_names(self) -> str:
         """Return what this machine lacks for containers to find one another by name, empty where it has all."""

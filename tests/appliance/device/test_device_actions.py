@@ -1,9 +1,10 @@
+import time
 from pathlib import Path
 
 import pytest
 
 from appliance.device import device_actions
-from appliance.device.device_actions import check_config, real_hands, run, why_failed
+from appliance.device.device_actions import RestartProgress, check_config, real_hands, run, why_failed
 from provisioning.testing import folder_box
 
 
@@ -48,3 +49,29 @@ def test_why_a_self_test_failed_is_read_from_the_one_that_ran(tmp_path: Path, mo
 
 def test_a_program_that_is_missing_prints_nothing() -> None:
     assert run("/no/such/program") == ""
+
+
+def test_a_restart_and_the_self_test_behind_it_tell_their_own_progress() -> None:
+    told: list[tuple[str, int, int]] = []
+    watched = RestartProgress(lambda *step: told.append(step))
+    began_s = time.monotonic()
+    for after_s, testing in ((1, False), (15, False), (16, True), (46, True), (200, True), (201, False)):
+        watched.tell(began_s + after_s, testing=testing)
+    assert [(stage, total) for stage, _, total in told] == [("restart", 10)] * 2 + [("self-test", 120)] * 4
+    assert [done for _, done, _ in told] == [1, 10, 0, 30, 120, 120]
+
+
+@pytest.mark.parametrize(
+    ("said", "works"),
+    [
+        ({"is-active": "active\n", "is-enabled": "enabled\n"}, True),
+        ({"is-active": "inactive\n", "is-enabled": "enabled\n"}, True),
+        ({"is-active": "inactive\n", "is-enabled": "disabled\n"}, False),
+        ({"is-active": "inactive\n", "is-enabled": ""}, False),
+    ],
+)
+def test_an_address_that_no_service_of_this_box_would_read_is_refused(
+    said: dict[str, str], works: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_actions, "run", lambda program, verb, unit: said[verb])
+    assert (device_actions.network_problem() == "") == works

@@ -148,10 +148,20 @@ def test_the_file_system_is_to_be_changed_under_the_folder_that_was_looked_at() 
     assert "/srv/rocketbox" in found.next
 
 
+def test_the_kernel_settings_are_set_with_the_program_that_root_finds() -> None:
+    differ = WELL | {"sysctl": SHIPPED_SYSCTL | {"vm.dirty_bytes": 0}}
+    (found,) = [one for one in examine(differ) if one.severity != "ok"]
+    assert found.next == "as root: `rocketbox doctor --fix`"
+    (found,) = [one for one in examine(differ | {"program": "/env/bin/rocketbox"}) if one.severity != "ok"]
+    assert found.next == "as root: `/env/bin/rocketbox doctor --fix`"
+
+
 @pytest.mark.parametrize(("name", "facts", "code", "severity"), CAUSES, ids=[each[0] for each in CAUSES])
 def test_in_a_container_no_step_is_one_of_a_machine(name: str, facts: dict[str, Any], code: str, severity: str) -> None:
     found = [one for one in examine(WELL | facts | {"container": True}) if one.severity != "ok"]
     assert [one.code for one in found] == ([] if code == "D202" else [code])
     for one in found:
-        tool = re.search(r"sudo|swapoff|du -xh|nft|networkctl|resolvectl|timedatectl|fstab|mount with|^echo", one.next)
+        tool = re.search(
+            r"as root|swapoff|du -xh|nft|networkctl|resolvectl|timedatectl|fstab|mount with|^echo", one.next
+        )
         assert tool is None or one.next.startswith("on the host: ")

@@ -22,6 +22,7 @@ from appliance.health.doctor_facts import (
     gather,
     life_years,
     ports,
+    program,
     swap_bytes,
     sysctl,
     uplink,
@@ -195,6 +196,18 @@ def test_the_life_of_a_disk_is_what_is_left_at_the_rate_so_far(
     worn: dict[str, int | None] | None, years: float | None
 ) -> None:
     assert life_years(worn) == years
+
+
+def test_the_program_of_an_environment_is_named_by_its_path_and_that_of_a_package_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    assert program() == "rocketbox"  # where there is no such command
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/rocketbox").touch()
+    assert program() == f"{tmp_path}/bin/rocketbox"
+    monkeypatch.setattr("appliance.health.doctor_facts.INSTALLED", (str(tmp_path),))
+    assert program() == "rocketbox"
 
 
 def test_a_drop_in_is_told_unless_it_is_the_one_that_a_group_with_an_address_copies(tmp_path: Path) -> None:
