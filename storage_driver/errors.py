@@ -78,11 +78,11 @@ class NotNext(StorageError):
 
 
 class QueueRestarted(StorageError):
-    """A record restarts a queue: its topic was deleted where the record comes from; delete it here, then continue."""
+    """A record restarts a queue: its topic was deleted where the record comes from; restart it here, then continue."""
 
-    def __init__(self, topic: str, log_offset: int) -> None:
-        super().__init__(f"the record at {log_offset} begins topic {topic} again: delete its queues first")
-        self.topic, self.log_offset = topic, log_offset
+    def __init__(self, topic: str, queue_id: int, log_offset: int) -> None:
+        super().__init__(f"the record at {log_offset} begins queue {queue_id} of {topic} again: restart it first")
+        self.topic, self.queue_id, self.log_offset = topic, queue_id, log_offset
 
 
 class StoreRefused(StorageError):

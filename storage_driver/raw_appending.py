@@ -4,7 +4,7 @@ A follower does this with all that its leader has, so it is done for many record
 are neighbours in their queue too are one run from here to the queue's file, as the batch of a producer is.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import Final
 
@@ -140,7 +140,8 @@ class RawAppender:
         """Append records, a segment's blank perhaps behind them, all or none; return the log offset just past them.
 
         Raises NotNext when `log_offset` is not the end of this log, RecordDamaged for anything but whole intact
-        records that fit the segment, QueueRestarted for a queue whose numbers start again, LogFailed.
+        records that fit the segment, LogFailed, QueueRestarted for a queue whose numbers start again: what is below
+        that record was appended then.
         """
         log = self._log
         if log.failure is not None:
@@ -149,14 +150,21 @@ class RawAppender:
             raise NotNext(log_offset, min(log.end, log.read_to))
         runs, blank = _parse(log_offset, data, log.segment_left)
         ends: dict[MessageQueue, int] = {}
-        for run in runs:
-            if run.queued:
-                self._check_number(run, ends)
-        if runs:
-            log.append_all(data[:-BLANK_BYTES] if blank else data, [self._pending_run(run) for run in runs])
+        for number, run in enumerate(runs):
+            try:
+                if run.queued:
+                    self._check_number(run, ends)
+            except QueueRestarted as exc:
+                self._append(data[: exc.log_offset - log_offset], runs[:number])
+                raise
+        self._append(data[:-BLANK_BYTES] if blank else data, runs)
         if blank:
             log.end_segment()
         return log.end
+
+    def _append(self, data: bytes, runs: Sequence[CopiedRun]) -> None:
+        if runs:
+            self._log.append_all(data, [self._pending_run(run) for run in runs])
 
     def read(self, log_offset: int, data: bytes, left: int) -> int:
         """Number the records that are whole in some bytes which the log has already, behind `read_to`.
@@ -187,7 +195,7 @@ class RawAppender:
         end = ends.get(key, queue.next_offset if queue is not None else 0)
         if run.queue_offset < end:
             if run.queue_offset == 0:
-                raise QueueRestarted(key.topic, log_offset)
+                raise QueueRestarted(key.topic, key.queue_id, log_offset)
             raise RecordDamaged(log_offset, f"number {run.queue_offset}, its queue ends at {end}")
         ends[key] = run.next_offset
 

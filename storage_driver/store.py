@@ -143,6 +143,14 @@ class MessageStore:
         """Have a log that never held a record begin at a segment's first byte. Raises ValueError, OSError."""
         await self._parts.deletion.begin_at(log_offset)
 
+    async def restart_queue(self, topic: str, queue_id: int) -> None:
+        """Delete a queue whose numbers begin again in the log that this one is a copy of. Raises OSError, LogFailed."""
+        await self._parts.deletion.restart_queue(topic, queue_id)
+
+    async def delete_ended(self, topic: str, log_offset: int) -> None:
+        """Delete a topic's queues that have nothing at a log offset, where it was deleted, or above. Raises OSError."""
+        await self._parts.deletion.delete_ended(topic, log_offset)
+
     async def truncate(self, log_offset: int, reason: str) -> CutDone | None:
         """Take back what is above a log offset, `committed` or higher, on this disk too; it goes to quarantine/.
 

@@ -45,7 +45,7 @@ class WitnessLog:
         """Raises LogFailed."""
         raise LogFailed(NO_LOG)
 
-    async def delete_topic(self, topic: str, /) -> None:
+    async def restart_queue(self, topic: str, queue_id: int, /) -> None:
         """Raises LogFailed."""
         raise LogFailed(NO_LOG)
 

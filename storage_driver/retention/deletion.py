@@ -11,6 +11,7 @@ import trio
 
 from storage_driver.appending import Appender
 from storage_driver.config import StoreConfig
+from storage_driver.errors import LogFailed
 from storage_driver.files.checkpoint import FirstFile
 from storage_driver.files.disk import Disk
 from storage_driver.flusher import Flusher
@@ -49,28 +50,68 @@ class Deletion:
     async def delete_topic(self, topic: str) -> None:
         """Delete the topic's queues; its records leave with the log. Raises OSError, LogFailed."""
         async with self._flusher.guard:
-            keys = [key for key in self._queues if key.topic == topic]
-            if not keys:
+            if not self._of(topic):
                 self._appender.forget_topic(topic)
                 return
-            await self._flusher.save()
-            for key in keys:
-                self._queues.pop(key).dropped = True  # what is still on its way to it goes nowhere
-                self._dispatcher.dirty.pop(key, None)
-                self._lookup.files.forget(key)
-                self._flusher.forget(key)
-            self.topics += 1
-            self._appender.forget_topic(topic)
+            await self._drop(topic, lambda queue: True)
             end = min(self._log.end, self._log.read_to)
-            await self._flusher.save_ends(self._flusher.restart.values.queues_to)
-            await self._in_thread(self._remove_topic, self._folder / topic)
-            await self._log.wait_committed(min(end, self._log.end))  # the position goes past all that was on its way
+        # Rounds go on meanwhile: of a log that others share nobody knows how long this takes.
+        await self._log.wait_committed(min(end, self._log.end))  # the position goes past all that was on its way
+        async with self._flusher.guard:
             await self._flusher.save()  # recovery must not bring them back, wherever it starts
             await self._flusher.save_ends(self._flusher.restart.values.queues_to)
 
-    def _remove_topic(self, folder: Path) -> None:
-        self._disk.remove_folder(folder)
-        self._disk.sync_folder(self._folder)
+    async def restart_queue(self, topic: str, queue_id: int) -> None:
+        """Delete a queue of a copied log whose numbers begin again, with those of its topic that ended before it.
+
+        Others may have records of the topic's new life already. Raises OSError, LogFailed.
+        """
+        queue = self._queues.get(MessageQueue(topic, queue_id))
+        if queue is None:
+            return
+        while queue.next_offset > queue.visible:  # what is on its way to it is of its life before
+            try:
+                await self._log.wait_committed(self._log.committed + 1)
+            except LogFailed:
+                if self._log.failure is not None:
+                    raise
+        async with self._flusher.guard:
+            await self._drop(topic, lambda each: each is queue or _has_ended(each, queue.last_log_offset))
+
+    async def delete_ended(self, topic: str, log_offset: int) -> None:
+        """Delete the topic's queues that have nothing at a log offset or above: it was deleted there. Raises OSError.
+
+        Everything below must be committed.
+        """
+        async with self._flusher.guard:
+            if any(_has_ended(queue, log_offset) for queue in self._of(topic)):
+                await self._drop(topic, lambda queue: _has_ended(queue, log_offset))
+
+    def _of(self, topic: str) -> list[ConsumeQueue]:
+        return [queue for queue in self._queues.values() if queue.key.topic == topic]
+
+    async def _drop(self, topic: str, goes: Callable[[ConsumeQueue], bool]) -> None:
+        """Forget queues of a topic, and delete their files. Raises OSError."""
+        await self._flusher.save()
+        gone = [queue.key for queue in self._of(topic) if goes(queue)]
+        for key in gone:
+            self._queues.pop(key).dropped = True  # what is still on its way to it goes nowhere
+            self._dispatcher.dirty.pop(key, None)
+            self._lookup.files.forget(key)
+            self._flusher.forget(key)
+        self.topics += 1
+        folders = [self._folder / topic / str(key.queue_id) for key in gone]
+        if not self._of(topic):
+            self._appender.forget_topic(topic)
+            folders = [self._folder / topic]
+        await self._flusher.save_ends(self._flusher.restart.values.queues_to)
+        await self._in_thread(self._remove_folders, folders)
+
+    def _remove_folders(self, folders: list[Path]) -> None:
+        for folder in folders:
+            self._disk.remove_folder(folder)
+        if folders and self._disk.exists(folders[0].parent):
+            self._disk.sync_folder(folders[0].parent)
 
     async def drop_first(self, base: int | None = None) -> bool:
         """Delete the oldest segment, if it begins at `base` and is not the newest; return whether it was deleted.
@@ -138,3 +179,8 @@ class Deletion:
 
     async def _in_thread(self, work: Callable[[T], None], argument: T) -> None:
         await trio.to_thread.run_sync(work, argument, limiter=self._one_thread)
+
+
+def _has_ended(queue: ConsumeQueue, log_offset: int) -> bool:
+    """Return whether all records of a queue, those on their way among them, are below a log offset."""
+    return queue.next_offset <= queue.visible and 0 <= queue.last_log_offset < log_offset

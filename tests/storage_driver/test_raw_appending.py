@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import trio
 
 from storage_driver.errors import Full, LogFailed, NotNext, QueueRestarted, RecordDamaged
 from storage_driver.record import BLANK, MAGIC_BLANK, Message, MessageQueue, Parts, encode_record
@@ -210,6 +211,31 @@ async def test_a_record_that_lies_where_a_queue_began_anew_is_told_apart(tmp_pat
         store.append_raw(0, data)
         with pytest.raises(QueueRestarted, match="T"):
             store.append_raw(len(data), again)
+
+
+async def test_where_a_topic_begins_anew_what_is_below_is_taken_and_its_new_messages_stay(tmp_path: Path) -> None:
+    async with open_store(small(tmp_path / "restarted"), now_ms=Clock()) as store:
+        await put_all(store, [message(b"old", queue_id=number) for number in (0, 0, 2)])
+        await store.delete_topic("T")
+        await put_all(store, [message(b"new", queue_id=number) for number in (1, 1, 0)])
+        data = store.read_log(0, 1 << 20)
+        found = [await bodies(store, queue_id=number) for number in (0, 1)]
+    config = small(tmp_path / "copy", copies_only="this is a copy")
+    async with open_store(config, now_ms=Clock()) as store:
+        with pytest.raises(QueueRestarted, match="queue 0 of T again") as restarted:
+            store.append_raw(0, data)
+        at = restarted.value.log_offset
+        assert 0 < store.end == at < len(data)
+        assert store.queues("T") == [0, 1, 2]
+        with trio.fail_after(60):
+            await store.restart_queue("T", 0)
+        assert store.queues("T") == [1, 2], "queue 2 may have messages of the topic's new life"
+        assert store.append_raw(at, data[at:]) == len(data)
+        await store.wait_committed(len(data))
+        assert [await bodies(store, queue_id=number) for number in (0, 1)] == found
+    async with open_store(config, now_ms=Clock()) as store:
+        assert store.verdict.verdict == "clean"
+        assert [await bodies(store, queue_id=number) for number in (0, 1)] == found
 
 
 async def test_a_sealed_log_takes_no_copy(tmp_path: Path) -> None:

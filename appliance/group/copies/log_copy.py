@@ -52,7 +52,7 @@ class FollowerLog(Protocol):
     def read_log(self, start: int, max_bytes: int, /, *, synced: bool = False) -> bytes: ...
     async def truncate(self, log_offset: int, reason: str, /) -> CutDone | None: ...
     async def begin_at(self, log_offset: int, /) -> None: ...
-    async def delete_topic(self, topic: str, /) -> None: ...
+    async def restart_queue(self, topic: str, queue_id: int, /) -> None: ...
 
 
 class _Written(NamedTuple):
@@ -115,7 +115,7 @@ class LogCopy:
         self._appends = 0
         self._written: deque[_Written] = deque()
         self.common: CommonPoint | None = None  # as the leader said last
-        self._restarted: str | None = None  # a topic whose queues are to go before its records come again
+        self._restarted: tuple[str, int] | None = None  # a queue that is to go before its records come again
         self._work = trio.Event()
         self._reading = trio.CapacityLimiter(1)
 
@@ -125,7 +125,10 @@ class LogCopy:
         return divergence_of(self.cuts[-1]) if self.cuts else None
 
     def append(self, append: Append, data: bytes) -> int | None:
-        """Append records; return the log offset behind them, None when they were not taken: they come again."""
+        """Append records; return the log offset behind them, None when they were not taken: they come again.
+
+        So do those from a queue on that begins again.
+        """
         if self._restarted is not None or self._unread():
             return None
         try:
@@ -133,9 +136,9 @@ class LogCopy:
                 raise Full(self._store.full)
             end = self._store.append_raw(append.start, data)
         except QueueRestarted as exc:
-            self._restarted = exc.topic
+            self._restarted = exc.topic, exc.queue_id
             self._work.set()
-            return None
+            return exc.log_offset if exc.log_offset > append.start else None
         except (NotNext, RecordDamaged, MessageIllegal, LogFailed, Full) as exc:
             if str(exc) != self.refused:
                 log.warning("event=append_refused start=%d length=%d reason=%r", append.start, append.length, str(exc))
@@ -206,10 +209,18 @@ class LogCopy:
                 await trio.sleep(ANSWER_S)
                 raise CopyGivenUp("this process ends: the next start gives the copy up and takes the leader's")
             if self._restarted is not None:
-                await self._store.delete_topic(self._restarted)  # as the leader did before these records
+                await self._restart(*self._restarted)
                 self._restarted = None
             while self._written and self._written[0].start + self._written[0].length <= self._store.synced:
                 await self._read_back(self._written.popleft())
+
+    async def _restart(self, topic: str, queue_id: int) -> None:
+        """Delete a queue, as the leader did before its next records. Where the disk has no room they come again."""
+        try:
+            await self._store.restart_queue(topic, queue_id)
+        except OSError as exc:
+            self.refused = f"queue {queue_id} of {topic} cannot be deleted: {exc}"
+            log.warning("event=queue_not_restarted topic=%s queue=%d reason=%r", topic, queue_id, str(exc))
 
     async def _read_back(self, written: _Written) -> None:
         start, length, crc = written

@@ -62,7 +62,7 @@ class FetchedLog(Protocol):
     def copies(self) -> WholeSegments | None: ...
     @property
     def full(self) -> str | None: ...
-    async def delete_topic(self, topic: str, /) -> None: ...
+    async def restart_queue(self, topic: str, queue_id: int, /) -> None: ...
 
 
 class Fetcher(NamedTuple):
@@ -255,7 +255,15 @@ class SegmentFetching:
         try:
             await self._read_next()
         except QueueRestarted as exc:
-            await self._store.delete_topic(exc.topic)  # as the leader did before these records
+            await self._restart(exc)
+
+    async def _restart(self, restarted: QueueRestarted) -> None:
+        """Delete a queue, as the leader did before its next records."""
+        try:
+            await self._store.restart_queue(restarted.topic, restarted.queue_id)
+        except OSError as exc:  # the disk has no room for a table
+            log.warning("event=queue_not_restarted topic=%s reason=%r", restarted.topic, str(exc))
+            await trio.sleep(TELL_S)
 
     async def _read_next(self) -> None:
         """Raise QueueRestarted, CopyFailed."""

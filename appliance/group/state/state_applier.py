@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -39,7 +39,17 @@ BATCH, BATCH_BYTES = 256, 8 << 20
 CONFIG: Final = ("topics", "subscriptionGroup", "consumerOffset", "delayOffset", "messageRequestMode")
 OWN: Final = ("creations", "resent", "timers", "queueLocks", "release", "accounts", "lineage")
 JOURNALS: Final = ("pop.journal",)
+TOPICS: Final = "config/topics"
 Applied = Callable[[frozenset[str]], Awaitable[None]]
+Placed = tuple[int, TableChange | JournalChange]
+"""The log offset of a record, and what it says."""
+
+
+class AppliedLog(MarkedReading, Protocol):
+    """A store whose queues go with their topics."""
+
+    async def delete_ended(self, topic: str, log_offset: int, /) -> None:
+        """Delete the topic's queues that have nothing at a log offset or above. Raises OSError."""
 
 
 class StateFiles:
@@ -61,7 +71,7 @@ class StateFiles:
 class StateApplier:
     """Applies what is committed. `next`: the first record of the state that is not applied."""
 
-    def __init__(self, store: MarkedReading, files: StateFiles) -> None:
+    def __init__(self, store: AppliedLog, files: StateFiles) -> None:
         self._store, self._files = store, files
         position = _loaded(files.position)
         self.next = _number(position.get("next"))
@@ -100,8 +110,9 @@ class StateApplier:
                 found = await self._store.read(QUEUE, start, max_count=BATCH, max_bytes=BATCH_BYTES)
                 if found.next_offset <= start:
                     break
-                bodies = [stored.body for stored in records_in(found.chunks)]
-                changed |= await trio.to_thread.run_sync(self._take, bodies, found.next_offset)
+                changes = await trio.to_thread.run_sync(_changes, found.chunks)
+                await self._delete_queues(changes)  # first: behind the position nobody looks again
+                changed |= await trio.to_thread.run_sync(self._take, changes, found.next_offset)
                 start = self.next = found.next_offset
             self.floor = committed
         return changed
@@ -110,11 +121,20 @@ class StateApplier:
         """Return the entries of a journal that count. Blocks. Raises OSError."""
         return self._files.journals[name].load().payloads[: self._kept.get(name, 0)]
 
-    def _take(self, bodies: Sequence[bytes], following: int) -> frozenset[str]:
+    async def _delete_queues(self, changes: Sequence[Placed]) -> None:
+        """Delete what queues of deleted topics have from before, as the leader did: this box may lead next."""
+        for log_offset, change in changes:
+            for topic in _deleted_topics(change):
+                try:
+                    await self._store.delete_ended(topic, log_offset)
+                except OSError as exc:
+                    log.error("event=queues_not_deleted topic=%s reason=%r next_step=delete_it_again", topic, str(exc))
+
+    def _take(self, changes: Sequence[Placed], following: int) -> frozenset[str]:
         """Write the files of a batch, then the position. Blocks. Raises OSError."""
         contents: dict[str, Any] = {}
         names = set[str]()
-        for change in _changes(bodies):
+        for _, change in changes:
             if isinstance(change, JournalChange):
                 if (journal := self._files.journals.get(change.table)) is not None:
                     self._take_journal(journal, change)
@@ -149,12 +169,20 @@ def open_files(store: MessageStore, disk: Disk, data: Path) -> StateFiles:
     return StateFiles(tables, journals, store.state_file("state", folder="rocketbox"), disk)
 
 
-def _changes(bodies: Iterable[bytes]) -> Iterable[TableChange | JournalChange]:
-    for body in bodies:
+def _changes(chunks: Iterable[bytes]) -> list[Placed]:
+    found = list[Placed]()
+    for stored in records_in(chunks):
         try:
-            yield decode(body)
+            found.append((stored.log_offset, decode(stored.body)))
         except ChangeIllegal as exc:
             log.error("event=state_record_skipped reason=%r", str(exc))
+    return found
+
+
+def _deleted_topics(change: TableChange | JournalChange) -> Sequence[str]:
+    if not isinstance(change, TableChange) or change.table != TOPICS:
+        return ()
+    return change.gone.get("topicConfigTable", ())
 
 
 def _loaded(file: StateFile) -> dict[str, Any]:

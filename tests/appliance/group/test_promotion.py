@@ -111,6 +111,20 @@ async def test_a_lock_of_a_queue_is_its_owners_at_the_next_leader(tmp_path: Path
         assert fastjson.loads((await asked(second, lock("x@1"))).body)["lockOKMQSet"]
 
 
+async def test_a_deleted_topic_has_no_messages_at_the_next_leader_either(tmp_path: Path) -> None:
+    async with hand_pair(tmp_path) as (group, boxes):
+        await led_by(boxes["a"])
+        for queue_id in (0, 1, 1):
+            assert (await asked(boxes["a"], send("T", b"old", queue_id=queue_id))).code == 0
+        await asked(boxes["a"], heartbeat("c@1", consumers={"CG": {"T": "*"}}))
+        assert (await asked(boxes["a"], ask(Code.DELETE_TOPIC_IN_BROKER, topic="T"))).code == 0
+        second = await switched(group, boxes)
+        assert (await asked(second, send("T", b"new"))).ext["queueOffset"] == "0"
+        await arrives(second, b"new")
+        assert await pulled(second) == [b"new"]
+        assert await pulled(second, queue_id=1) == []
+
+
 async def test_changes_that_follow_each_other_quickly_survive_many_switches(tmp_path: Path) -> None:
     async with hand_pair(tmp_path) as (group, boxes):
         leader, count = "a", 0

@@ -208,6 +208,17 @@ async def test_a_topic_that_was_made_anew_is_made_anew(tmp_path: Path) -> None:
         assert (await bodies(copy), await bodies(copy, "U")) == ([b"new", b"newer"], [b"kept"])
 
 
+async def test_a_topic_that_was_made_anew_while_the_slave_was_away_is_made_anew(tmp_path: Path) -> None:
+    async with apache_master(tmp_path / "a") as (master, port):
+        await put_all(master.store, [message(b"old")])
+        await master.store.delete_topic("T")
+        await put_all(master.store, [message(b"first", queue_id=1), message(b"second"), message(b"third")])
+        async with slave(tmp_path / "b", master.store, port) as (copy, _):
+            await until(lambda: same(master.store, copy))
+            assert await bodies(copy) == [b"second", b"third"]
+            assert await bodies(copy, queue_id=1) == [b"first"]
+
+
 def _longer(copy: MessageStore) -> str:
     return f"this copy ends at {copy.end}, the master's log at"
 

@@ -19,6 +19,7 @@ from storage_driver.store import open_store
 from storage_driver.testing import MemoryDisk
 from tests.power_cut.harness import FOLDERS, deterministic
 from tests.power_cut.harness import config as small
+from tests.waiting import until
 
 HOST = encode_host("127.0.0.1", 10911)
 QUEUE = MessageQueue("T", 0)
@@ -33,6 +34,44 @@ def config(root: Path) -> StoreConfig:
         queue_file_entries=20,
         index_size=IndexSize(50, 60),
     )
+
+
+async def test_of_a_topic_that_ended_at_a_log_offset_queues_with_later_messages_stay(tmp_path: Path) -> None:
+    settings = config(tmp_path / "store")
+    async with open_store(settings, now_ms=lambda: 1) as store:
+
+        def put(queue_id: int) -> int:
+            return store.put(Message("T", queue_id, b"x", b"", 0, 0, 1, HOST)).end
+
+        at = [put(queue_id) for queue_id in (0, 1, 2)][-1]
+        await store.wait_committed(put(1))
+        store.share(lambda log_offset: None)
+        put(2)  # on its way
+        await store.delete_ended("T", 0)
+        assert store.queues("T") == [0, 1, 2]
+        await store.delete_ended("T", at)
+        assert store.queues("T") == [1, 2]
+        assert not (settings.root / "consumequeue" / "T" / "0").exists()
+        store.commit_alone()
+        await store.wait_committed(store.end)
+        await store.delete_ended("T", store.end)
+        assert store.queues("T") == []
+        assert not (settings.root / "consumequeue" / "T").exists()
+    async with open_store(settings, now_ms=lambda: 1) as store:
+        assert (store.verdict.verdict, store.queues("T")) == ("clean", [])
+
+
+async def test_a_box_proves_its_disk_while_a_deletion_waits_for_other_disks(tmp_path: Path) -> None:
+    async with open_store(config(tmp_path / "store"), now_ms=lambda: 1) as store, trio.open_nursery() as nursery:
+        await store.wait_committed(store.put(Message("T", 0, b"x", b"", 0, 0, 1, HOST)).end)
+        store.share(lambda log_offset: None)
+        end = store.put(Message("U", 0, b"x", b"", 0, 0, 1, HOST)).end
+        nursery.start_soon(store.delete_topic, "T")
+        await until(lambda: store.queues("T") == [])
+        with trio.fail_after(30):
+            await store.prove()
+        await until(lambda: store.synced == end)
+        store.commit(end)
 
 
 async def test_queue_and_index_files_leave_with_the_log_and_a_restart_misses_none(tmp_path: Path) -> None:

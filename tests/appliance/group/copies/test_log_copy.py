@@ -78,6 +78,53 @@ async def test_a_topic_that_begins_anew_waits_until_its_old_queues_are_gone(tmp_
         assert await bodies(store) == [b"new"]
 
 
+async def test_of_a_piece_in_which_a_topic_begins_anew_the_beginning_is_taken_and_then_the_rest(tmp_path: Path) -> None:
+    async with open_store(small(tmp_path / "a"), now_ms=Clock()) as source:
+        await put_all(source, [message(b"old")])
+        await source.delete_topic("T")
+        await put_all(source, [message(b"first", queue_id=1), message(b"second")])
+        data = source.read_log(0, source.committed)
+    async with open_store(small(tmp_path / "b", copies_only="it follows"), now_ms=Clock()) as store:
+        copy = LogCopy(store, no_cut)
+        end = copy.append(append_of(0, data), data)
+        assert end == store.end
+        assert end < len(data)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(copy.run)
+            await until(lambda: copy.append(append_of(end, data[end:]), data[end:]) == len(data))
+            await store.wait_committed(len(data))
+            nursery.cancel_scope.cancel()
+        assert await bodies(store) == [b"second"]
+        assert await bodies(store, queue_id=1) == [b"first"]
+
+
+async def test_a_queue_that_the_disk_does_not_delete_is_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store(small(tmp_path / "a"), now_ms=Clock()) as source:
+        await put_all(source, [message(b"old")])
+        await source.delete_topic("T")
+        await put_all(source, [message(b"new")])
+        data = source.read_log(0, source.committed)
+    async with open_store(small(tmp_path / "b", copies_only="it follows"), now_ms=Clock()) as store:
+        copy, restart, tries = LogCopy(store, no_cut), store.restart_queue, list[str]()
+
+        async def full_once(topic: str, queue_id: int) -> None:
+            tries.append(topic)
+            if len(tries) == 1:
+                raise OSError(28, "No space left on device")
+            await restart(topic, queue_id)
+
+        monkeypatch.setattr(store, "restart_queue", full_once)
+        end = copy.append(append_of(0, data), data) or 0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(copy.run)
+            await until(lambda: "No space left" in copy.refused)
+            await until(lambda: copy.append(append_of(end, data[end:]), data[end:]) == len(data))
+            nursery.cancel_scope.cancel()
+        assert (tries, copy.refused) == (["T", "T"], "")
+
+
 async def test_a_cut_keeps_what_it_takes_away(tmp_path: Path) -> None:
     data = await records(tmp_path / "a", b"kept", b"taken")
     config = small(tmp_path / "b", shared=True, copies_only="it follows")

@@ -259,7 +259,7 @@ async def test_a_new_leader_has_read_all_of_its_log_before_it_appends(
         assert len(found) > 10
 
 
-@pytest.mark.parametrize("cause", [None, QueueRestarted("T", 0)])
+@pytest.mark.parametrize("cause", [None, QueueRestarted("T", 0, 0)])
 async def test_a_box_that_is_elected_and_cannot_read_its_log_now_starts_anew(
     tmp_path: Path, fetched: Fetched, monkeypatch: pytest.MonkeyPatch, cause: Exception | None
 ) -> None:

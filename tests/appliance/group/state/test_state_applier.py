@@ -11,7 +11,7 @@ from appliance.group.state import state_applier
 from appliance.group.state.state_applier import StateApplier
 from appliance.group.state.state_records import STATE_TOPIC, TableChange
 from tests.appliance.group.following_store import copy, lead, opened
-from tests.storage_driver.test_store import message, put_all
+from tests.storage_driver.test_store import bodies, message, put_all
 from tests.waiting import until
 
 
@@ -68,6 +68,22 @@ async def test_after_a_power_cut_between_files_and_position_all_is_as_without(tm
         await again.apply()
         assert again.journal("rocketbox/pop.journal") == [b"0", b"1", b"2"]
         assert side.files.tables["config/topics"].load() == {"asOf": 2}
+
+
+async def test_queues_of_a_topic_that_was_deleted_go_unless_they_began_anew(tmp_path: Path) -> None:
+    async with opened(tmp_path / "a") as first, opened(tmp_path / "b") as second:
+        topics = lead(first).tables.state_file("topics")
+        await topics.write({"topicConfigTable": {"T": {}, "U": {}}, "asOf": 0})
+        await put_all(first.store, [message(b"old"), message(b"old", queue_id=1), message(b"kept", "U")])
+        await topics.write({"topicConfigTable": {"U": {}}, "asOf": 0})
+        await first.store.delete_topic("T")
+        await topics.write({"topicConfigTable": {"T": {}, "U": {}}, "asOf": 0})
+        await put_all(first.store, [message(b"new", queue_id=2)])
+        await copy(first.store, second.store)
+        assert second.store.queues("T") == [0, 1, 2]
+        await second.applier.apply()
+        assert (second.store.queues("T"), second.store.queues("U")) == ([2], [0])
+        assert await bodies(second.store, queue_id=2) == [b"new"]
 
 
 async def test_strange_records_and_tables_are_skipped(tmp_path: Path) -> None:
