@@ -13,6 +13,8 @@ from storage_driver.statistics import AppendResult, BatchAppendResult
 class Appending(Protocol):
     """Takes messages. Raises Full, LogFailed, MessageIllegal, Busy."""
 
+    @property
+    def full(self) -> str | None: ...
     def put(self, message: Message, /, *, own: bool = False, crc: int | None = None) -> AppendResult: ...
     def put_batch(
         self, shared: Message, parts: Parts, /, *, crcs: Sequence[int] | None = None

@@ -86,13 +86,16 @@ class Intake:
     def __init__(self, store: Appending, diverts: Sequence[Divert] = ()) -> None:
         self._store, self._diverts = store, tuple(diverts)
 
-    def put(self, draft: MessageDraft) -> AppendResult:
-        """Store a draft where its properties say. Raises Refused."""
+    def put(self, draft: MessageDraft, *, again: bool = False) -> AppendResult:
+        """Store a draft where its properties say. Raises Refused.
+
+        What was stored before and comes `again` may be larger than what is sent: the limit may be lower since.
+        """
         draft.properties.pop(WAIT, None)
         for divert in self._diverts:
             divert(draft)
         with refusals():
-            return self._store.put(draft.to_message())
+            return self._store.put(draft.to_message(), own=again and self._store.full is None)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from appliance.broker.filter.subscriptions import Subscription
 from appliance.broker.pop.engine import PollingFull, PopAnswer, PopEngine
 from appliance.broker.pop.pop_table import Handle
 from appliance.broker.pop.taking import MOST_ATTEMPT_ID, PopRequest, PopSlice
+from appliance.broker.rights import owner_of
 from appliance.broker.tables.shares import counted_for
 from appliance.grpc.answer_room import AnswerRoom
 from appliance.grpc.clients import ClientSession, ClientSessions
@@ -134,7 +135,7 @@ class Receives:
             accepts=kept.accepts[0],
             accepts_record=kept.accepts[1],
             from_end=True,
-            owner=session.client_id,
+            owner=f"{owner_of(session)}/{session.client_id}",  # a client id is a name inside its key
             order=group.consume_orderly,
             attempt_id=request.attempt_id[:MOST_ATTEMPT_ID],
             in_groups=True,

@@ -19,7 +19,7 @@ from appliance.testing import STORE_HOST, FakePeer, MemoryStateFile, NoStats, Sm
 from netstack.wire.codes import RequestCode
 from netstack.wire.command import request
 from storage_driver.record import Message
-from tests.appliance.box import connected, messages_of, pull, running_box, send
+from tests.appliance.box import ask, connected, messages_of, pull, running_box, send
 from tests.appliance.transaction_bench import acknowledging
 from tests.waiting import Clock, until
 
@@ -165,3 +165,23 @@ async def test_what_waits_comes_though_the_limit_of_messages_is_lower_since(tmp_
             answer = await channel.ask(pull("T", suspend_ms=20_000))
         (message,) = messages_of(answer)
         assert len(message.body) == 3 << 19
+
+
+@pytest.mark.slow
+async def test_a_half_is_committed_and_a_message_sent_back_though_the_limit_of_messages_is_lower_since(
+    tmp_path: Path,
+) -> None:
+    half = send("T", bytes(3 << 19), "TRAN_MSG\x01true\x02PGROUP\x01PG\x02UNIQ_KEY\x01K")
+    half.ext["f"] = "4"
+    async with running_box(tmp_path, "[limits]\nmessage_mib = 2\n") as box, connected(box) as channel:
+        rests = await channel.ask(half)
+        assert (await channel.ask(send("T", bytes(3 << 19), queue_id=1))).code == 0
+    place = {"tranStateTableOffset": rests.ext["queueOffset"], "commitLogOffset": str(int(rests.ext["msgId"][16:], 16))}
+    async with running_box(tmp_path, "[limits]\nmessage_mib = 1\n") as box, connected(box) as channel:
+        ended = await channel.ask(ask(37, producerGroup="PG", commitOrRollback="8", **place))
+        assert (ended.code, ended.remark) == (0, None)
+        (message,) = messages_of(await channel.ask(pull("T")))
+        assert len(message.body) == 3 << 19
+        (large,) = messages_of(await channel.ask(pull("T", queue_id=1)))
+        back = ask(36, group="CG", offset=str(large.log_offset), delayLevel="1")
+        assert (await channel.ask(back)).code == 0

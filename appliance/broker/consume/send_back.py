@@ -86,7 +86,7 @@ class SendBacks:
             draft.topic, draft.queue_id = retry.name, random_queue(group.retry_queues)
             level = header.delay_level or FIRST_RETRY_LEVEL + max(stored.reconsume_times, 0)
             draft.properties[DELAY] = str(level)
-        placed = self._intake.put(draft)
+        placed = self._intake.put(draft, again=True)
         await self._wait_durable(placed.end)
         named = draft.properties[RETRY_TOPIC]  # by the sender, who may have made it up
         self._tables.stats.sent_back(group.name, named if self._tables.topics.get(named) else stored.topic)

@@ -170,7 +170,7 @@ class TransactionEnds:
             raise Refused(ResponseCode.SYSTEM_ERROR, "the half message does not name its topic and queue")
         draft.sys_flag = draft.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
         draft.prepared_offset = half.log_offset
-        placed = self.store.put(draft.to_message())
+        placed = self.store.put(draft.to_message(), own=True)  # acknowledged, though a limit is lower since
         self._put_stat(draft.topic, draft.queue_id, 1, placed.size)
 
     def close(self, half: int) -> int:
@@ -193,7 +193,8 @@ class TransactionEnds:
 
     def _put_op(self, half: int) -> int:
         body, born_ms = str(half).encode(), self._now_ms()
-        placed = self.store.put(Message(OP_TOPIC, 0, body, OP_TAG, 0, 0, born_ms, self.rules.store_host))
+        op = Message(OP_TOPIC, 0, body, OP_TAG, 0, 0, born_ms, self.rules.store_host)
+        placed = self.store.put(op, own=True)
         self.store.when_committed(placed.end, partial(self._op_written, half, placed.queue_offset))
         return placed.end
 

@@ -10,7 +10,10 @@ import pytest
 import trio
 
 from appliance.broker.access.accounts import Account
+from appliance.broker.consume.reading import Room
+from appliance.broker.pop.engine import PopAnswer, PopEngine
 from appliance.broker.pop.pop_queue import PopKey
+from appliance.broker.pop.taking import PopRequest
 from appliance.grpc.clients import (
     MOST_GUESTS,
     MOST_SETTINGS_BYTES,
@@ -28,7 +31,7 @@ from netstack.grpc.v2 import definition_pb2, service_pb2
 from netstack.serving.outbox import Outbox
 from netstack.serving.peer import Peer
 from storage_driver.record import MessageQueue
-from tests.appliance.box import ask, connected
+from tests.appliance.box import ask, connected, send
 from tests.appliance.grpc.asking import (
     Asker,
     Code,
@@ -162,6 +165,28 @@ async def test_a_client_of_another_key_is_another_client(tmp_path: Path) -> None
             assert (await other.ask("Heartbeat", HEARTBEAT)).status.code == Code.UNRECOGNIZED_CLIENT_TYPE
             await other.ask("NotifyClientTermination", LEAVE)
             assert (await client.ask("Heartbeat", HEARTBEAT)).status.code == Code.OK
+
+
+async def test_what_a_client_of_another_key_has_in_flight_is_not_counted_for_one_of_the_same_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Account("device-2", "other-secret", topics=DEVICE.topics, groups=DEVICE.groups)
+    write(tmp_path, DEVICE, ADMIN, other)
+    owners, receive = set[str](), PopEngine.receive
+
+    async def noted(engine: PopEngine, wanted: PopRequest, room: Room, *, parked: object = None) -> PopAnswer:
+        owners.add(wanted.owner)
+        return await receive(engine, wanted, room, parked=parked)
+
+    monkeypatch.setattr(PopEngine, "receive", noted)
+    async with grpc_box(tmp_path, KEYS_MODE, topics=()) as (box, port), connected(box) as line:
+        made = ask(17, topic="T", readQueueNums=1, writeQueueNums=1, perm=6, **NAMED)
+        await line.ask(signed_remoting(made, "admin-1", ADMIN_SECRET))
+        for keys in (signed("device-1", SECRET), signed("device-2", "other-secret")):
+            assert (await line.ask(signed_remoting(send("T")))).code == 0
+            async with asking(port, "c@1", **keys) as client:
+                await client.receive(receiving("CG", "T", invisible_s=30))
+    assert owners == {"device-1/c@1", "device-2/c@1"}
 
 
 async def test_more_clients_than_are_allowed_are_told_so(tmp_path: Path) -> None:
