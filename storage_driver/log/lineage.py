@@ -14,7 +14,7 @@ LAYOUT = 1
 Pairs = Sequence[tuple[int, int]]
 Switches = Sequence[tuple[int, tuple[str, ...]]]
 """(log offset, topics): from there on the records of these topics travel to the centre apart from the log."""
-RUNS_KEPT = TERMS_KEPT = 1024
+RUNS_KEPT = TERMS_KEPT = EPOCHS_KEPT = 1024
 ALONE_KEPT = 64
 
 
@@ -103,7 +103,7 @@ class Lineage:
     def fork(self, log_offset: int) -> None:
         """Begin a new epoch at a log offset and make it durable. Raises OSError."""
         kept = [(epoch, origin) for epoch, origin in self.epochs if origin < log_offset]
-        self.epochs = [*kept, (self._new_id(), log_offset)]
+        self.epochs = [*kept, (self._new_id(), log_offset)][-EPOCHS_KEPT:]
         self.save()
 
     def adopt(self, epochs: Sequence[tuple[int, int]]) -> None:

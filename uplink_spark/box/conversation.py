@@ -12,6 +12,7 @@ from uplink_spark.box.cutting.holes import AGAIN_S, take_around
 from uplink_spark.box.cutting.piece_shape import PieceShape
 from uplink_spark.box.cutting.suspects import Suspects
 from uplink_spark.box.cutting.wrapping import Job, Jobs, wrap_all
+from uplink_spark.box.figures import count
 from uplink_spark.box.in_flight import InFlight, PiecesInFlight
 from uplink_spark.box.link.connect import GatewayConnection, GatewayRefused
 from uplink_spark.box.plan import Flight, SendPiece, SendPlan
@@ -231,6 +232,7 @@ class UplinkSession:
                 raise LinkClosed("the gateway asked to connect again")
             elif kind == FrameType.PING:
                 self._link.outbox.put(frames.encode_ping(FrameType.PONG, frames.decode_ping(body)))
+                await self._link.outbox.wait_room()
             elif kind != FrameType.PONG and kind < frames.LATER:
                 raise unexpected(kind)
             self._state.wakes.changed.set()
@@ -281,7 +283,7 @@ class UplinkSession:
         flying = self._pieces.take(refusal.number, "REFUSED")
         header, state = flying.header, self._state
         self._flight.remove(header.raw_bytes)
-        state.counts.refused[refusal.code] += 1
+        count(state.counts.refused, refusal.code)
         log.warning(
             "piece refused range=%d..%d code=%s reason=%s", header.start, header.end, refusal.code, refusal.text
         )

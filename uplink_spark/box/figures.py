@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+MOST_NAMES, OTHER = 20, "other"  # of what a gateway may call anything: as many as a metric shows
+
+
+def count(counts: Counter[str], name: str) -> None:
+    """Count one more of a name, or of all others together where there are many."""
+    counts[name if name in counts or len(counts) < MOST_NAMES else OTHER] += 1
+
 
 @dataclass(slots=True)
 class ShipperCounts:

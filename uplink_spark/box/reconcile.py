@@ -27,7 +27,7 @@ def check_have(owned: Spans, welcome: Welcome, durable: int) -> int | None:
         if epoch not in known:
             raise ProtocolError(f"WELCOME: epoch {epoch:x} is not in the lineage")
     newest = owned[-1][0]
-    highest = max((end for epoch, _, end in welcome.have if epoch == newest), default=0)
+    highest = max((end for epoch, _, end in (*welcome.have, *welcome.pick) if epoch == newest), default=0)
     return durable if highest > durable else None
 
 

@@ -6,6 +6,7 @@ OSError, TLS errors, ProtocolError and refusals end one connection; any other ex
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import trio
 from storage_driver.log.clock import wall_ms
 from uplink_spark.box.conversation import UplinkSession
 from uplink_spark.box.cuts import declare_cuts
-from uplink_spark.box.figures import UplinkStatus
+from uplink_spark.box.figures import UplinkStatus, count
 from uplink_spark.box.link.connect import Backoff, ConnectFailed, GatewayRefused, greet, open_stream
 from uplink_spark.box.quota import QuotaKeeper
 from uplink_spark.box.receipts.ledger import Ledger
@@ -34,7 +35,7 @@ from uplink_spark.wire.link import LinkClosed, Stream
 log = logging.getLogger("uplink_spark.shipper")
 HOURLY_S, DAILY_S, IDENTITY_S, ALARM_S = 3600.0, 86400.0, 300.0, 300.0
 PROTOCOL_ALARM = 10  # in a row
-MOVES_AT_ONCE = 3  # from gateway to gateway
+MOVES_AT_ONCE, CALM_S = 3, 60.0  # from gateway to gateway; those that long ago count no more
 MOVED_FAILURES = 3  # of a gateway that can be reached
 FAREWELL_S = 5
 LEDGER, LEDGER_S = "ledger", 10
@@ -73,6 +74,7 @@ class Shipper:
         self._backoff = Backoff()
         self._address, self._moved_failures = config.gateway, 0
         self._protocol_errors = self._moves = 0
+        self._moved_at = -math.inf
 
     async def run(self) -> None:
         """Ship until cancelled; the newest receipts are synced at the end."""
@@ -137,7 +139,7 @@ class Shipper:
         cause = getattr(error, "cause", None) or getattr(error, "code", None) or "network"
         if isinstance(error, GatewayRefused):
             cause = error.fault.code
-        state.counts.errors[str(cause)] += 1
+        count(state.counts.errors, str(cause))
         state.link.last_error = str(error)
         self._note_failure(error)
         if isinstance(error, GatewayRefused):
@@ -154,8 +156,10 @@ class Shipper:
         if self._address == self.state.config.gateway:
             return
         self._moved_failures += 1
-        if isinstance(error, ConnectFailed) or self._moved_failures >= MOVED_FAILURES:
+        unreachable = isinstance(error, ConnectFailed)
+        if unreachable or self._moved_failures >= MOVED_FAILURES:
             self._address, self._moved_failures = self.state.config.gateway, 0
+        if unreachable:
             self._moves = 0  # this attempt is paid for by a wait: the next gateway told is tried at once
 
     def _after_protocol(self, text: str) -> float:
@@ -170,13 +174,13 @@ class Shipper:
         state = self.state
         log.warning("uplink refused code=%s reason=%s", fault.code, fault.text)
         if fault.code == "diverged":
-            if fault.fork is None:
-                return self._after_protocol("diverged: the fork offset is missing")
+            if fault.fork is None or fault.fork > state.source.committed:
+                return self._after_protocol(f"diverged at {fault.fork}: no log offset of this log")
             await state.fork(fault.fork)
-            return 0.0
+            return self._turned_s()
         if fault.code == "moved" and fault.to:
-            self._address, self._moves = fault.to, self._moves + 1
-            return 0.0 if self._moves <= MOVES_AT_ONCE else self._backoff.next_s()  # gateways that do not agree yet
+            self._address = fault.to
+            return self._turned_s()
         if fault.code == "protocol":
             return self._after_protocol(fault.text)
         if fault.code in ("identity", "retired"):
@@ -186,6 +190,13 @@ class Shipper:
             state.alarm("version", fault.text)
             return HOURLY_S
         return max(fault.retry_ms / 1000, self._backoff.next_s())
+
+    def _turned_s(self) -> float:
+        """Return how long to wait after a gateway sent the box elsewhere, or to another epoch: not the first times."""
+        now = trio.current_time()
+        self._moves = self._moves + 1 if now - self._moved_at < CALM_S else 1
+        self._moved_at = now
+        return 0.0 if self._moves <= MOVES_AT_ONCE else self._backoff.next_s()  # gateways that do not agree yet
 
     async def _converse(self) -> None:
         state = self.state
@@ -200,7 +211,6 @@ class Shipper:
             except ProtocolError as error:
                 await _say_why(stream, error)
                 raise
-            self._moves = 0
             log.info("uplink connected gateway=%s epoch=%x", self._address, state.source.lineage.epochs[-1][0])
             conversation = UplinkSession(
                 state, connection, self._codec, on_progress=self._progress, spool=self.quota.spool

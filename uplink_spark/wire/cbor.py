@@ -39,7 +39,7 @@ def encode_map(value: dict[str, object]) -> bytes:
     return cbor2.dumps({key: item for key, item in value.items() if item is not None}, canonical=True)
 
 
-def decode_map(data: bytes) -> dict[str, object]:
+def decode_map(data: bytes, *, most: int = MOST_ITEMS) -> dict[str, object]:
     """Return the map in data, which must be its only and shortest encoding. Raises PieceDamaged."""
     try:
         value = cbor2.loads(
@@ -54,7 +54,7 @@ def decode_map(data: bytes) -> dict[str, object]:
         raise PieceDamaged(f"CBOR: {type(error).__name__}: {error}"[:200]) from error
     if type(value) is not dict or not all(type(key) is str for key in value):
         raise PieceDamaged("CBOR: not a map with text keys")
-    _only_plain(value, 0, MOST_ITEMS)
+    _only_plain(value, 0, most)
     try:
         same = cbor2.dumps(value, canonical=True) == data
     except HOSTILE as error:
@@ -71,7 +71,7 @@ def _only_plain(value: object, depth: int, left: int) -> int:
         raise PieceDamaged("CBOR: nested too deep")
     left -= 1
     if left < 0:
-        raise PieceDamaged(f"CBOR: more than {MOST_ITEMS} items")
+        raise PieceDamaged("CBOR: too many items")
     if kind is dict:
         for key, item in value.items():  # type: ignore[attr-defined]
             if type(key) is not str:

@@ -22,6 +22,7 @@ MAX_PIECE_FRAME = MAX_CONTAINER_BYTES + 1
 MAX_LINEAGE, MAX_RUNS = 16, 1024
 MAX_HOLES = 64
 MOST_WORD = 256
+MOST_REASON, DAY_MS = 500, 86_400_000  # characters of why, and how long a box may be told to wait
 MOST_CONDITIONS, MOST_TEXT = 20, 400  # of a STATUS: sentences, characters of one
 FRAME_HEAD = struct.Struct(">IB")
 Frame = TypeVar("Frame")
@@ -258,7 +259,7 @@ class Refusal:
     retry_ms: int
 
     def encode(self) -> bytes:
-        body = {"n": self.number, "code": self.code, "text": self.text[:500], "retry_ms": self.retry_ms}
+        body = {"n": self.number, "code": self.code, "text": self.text[:MOST_REASON], "retry_ms": self.retry_ms}
         return encode_frame(FrameType.REFUSED, encode_map(body))
 
 
@@ -267,7 +268,7 @@ def decode_refused(body: bytes) -> Refusal:
     fields = decode_body(body, "REFUSED")
     return _typed(
         "REFUSED",
-        lambda: Refusal(fields.uint("n"), fields.text("code"), fields.text("text"), fields.uint("retry_ms", 0)),
+        lambda: Refusal(fields.uint("n"), *_reason_of(fields)),
     )
 
 
@@ -378,7 +379,7 @@ class ErrorFrame:
     def encode(self) -> bytes:
         body = {
             "code": self.code,
-            "text": self.text[:500],
+            "text": self.text[:MOST_REASON],
             "retry_ms": self.retry_ms,
             "fork": self.fork,
             "to": self.to,
@@ -394,6 +395,11 @@ def decode_fault(body: bytes) -> ErrorFrame:
     def decode() -> ErrorFrame:
         fork = fields.uint("fork") if "fork" in fields.values else None
         to = fields.text("to") if "to" in fields.values else None
-        return ErrorFrame(fields.text("code"), fields.text("text"), fields.uint("retry_ms", 0), fork, to)
+        return ErrorFrame(*_reason_of(fields), fork, to)
 
     return _typed("ERROR", decode)
+
+
+def _reason_of(fields: Fields) -> tuple[str, str, int]:
+    """Return code, text and how long to wait. Raises PieceDamaged."""
+    return _short(fields.text("code")), fields.text("text")[:MOST_REASON], fields.uint("retry_ms", 0, most=DAY_MS)

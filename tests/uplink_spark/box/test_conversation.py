@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
+from uplink_spark.box.link.connect import BACKOFF_FIRST_S, Backoff
 from uplink_spark.centre import verify
 from uplink_spark.errors import Refused
 from uplink_spark.spark.source_options import parse_options
@@ -22,7 +24,7 @@ from uplink_spark.testing_site import box, fill, gateway, message, shipped, unti
 from uplink_spark.wire import frames
 from uplink_spark.wire.batch import PieceHeader, open_piece
 from uplink_spark.wire.frames import FrameType, Receipt, ReceiptRow, Welcome
-from uplink_spark.wire.link import FrameReader, LinkClosed
+from uplink_spark.wire.link import MOST_HELD, FrameQueue, FrameReader, LinkClosed
 
 NOW = 1_700_000_000_000
 
@@ -391,8 +393,95 @@ async def test_gateways_that_send_a_box_to_one_another_are_not_asked_without_end
     async with false_gateway(serve) as port:
         ports.append(port)
         async with box(tmp_path / "store", port) as (_, uplink):
-            await until(lambda: uplink.shipper.state.counts.errors["moved"] >= 5)
-    assert len(asked) <= 8
+            await until(lambda: len(asked) >= 7)
+            assert uplink.shipper._backoff._next >= 8 * BACKOFF_FIRST_S
+
+
+@pytest.mark.slow
+async def test_a_gateway_that_welcomes_a_box_and_sends_it_away_is_not_asked_without_end(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    async def serve(centre: FalseGateway) -> None:
+        await centre.welcome()
+        asked.append(1)
+        await centre.stream.send_all(frames.ErrorFrame("moved", "there", to=f"127.0.0.1:{ports[0]}").encode())
+        await centre.ended()
+
+    ports: list[int] = []
+    async with false_gateway(serve) as port:
+        ports.append(port)
+        async with box(tmp_path / "store", port) as (_, uplink):
+            await until(lambda: len(asked) >= 7)
+            assert uplink.shipper._backoff._next >= 8 * BACKOFF_FIRST_S
+
+
+@pytest.mark.slow
+async def test_a_gateway_that_sees_another_history_each_time_is_not_asked_without_end(tmp_path: Path) -> None:
+    told: list[int] = []
+
+    async def serve(centre: FalseGateway) -> None:
+        _, body = await centre.reader.next_frame(pieces=False)
+        if not frames.decode_hello(body).durable:
+            return
+        told.append(len(told) + 1 if len(told) < 6 else 1 << 40)
+        await centre.stream.send_all(frames.ErrorFrame("diverged", "another history", fork=told[-1]).encode())
+        await centre.ended()
+
+    async with false_gateway(serve) as port, box(tmp_path / "store", port) as (store, uplink):
+        store.put(message(1))
+        await until(lambda: uplink.shipper._protocol_errors > 0)  # for an offset that this log has not
+        assert uplink.shipper._backoff._next >= 8 * BACKOFF_FIRST_S
+        assert [origin for _, origin in store.lineage.epochs] == [0, 1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.slow
+async def test_a_gateway_that_asks_and_takes_no_answers_is_not_read_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, held = FrameQueue.put, list[int]()
+
+    def put(self: FrameQueue, frame: bytes) -> None:
+        real(self, frame)
+        held.append(self._held)
+
+    monkeypatch.setattr(FrameQueue, "put", put)
+
+    async def serve(centre: FalseGateway) -> None:
+        await centre.welcome()
+        await centre.stream.send_all(1000 * frames.encode_ping(FrameType.PING, 1 << 62) * 60)
+        sent.set()
+
+    sent = trio.Event()
+    async with false_gateway(serve) as port, box(tmp_path / "store", port, kbit_s=1):
+        await until(lambda: max(held, default=0) > MOST_HELD)
+        await trio.testing.wait_all_tasks_blocked(0.2)
+    assert max(held) < MOST_HELD + (1 << 10)
+
+
+@pytest.mark.slow
+async def test_a_gateway_that_makes_up_codes_is_counted_and_the_box_waits_a_day_at_most(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    async def serve(centre: FalseGateway) -> None:
+        await centre.reader.next_frame(pieces=False)
+        asked.append(1)
+        fault = frames.ErrorFrame(f"code {len(asked)}", "x" * 60_000, 86_400_001 if len(asked) > 30 else 0)
+        await centre.stream.send_all(fault.encode())
+        await centre.ended()
+
+    async with false_gateway(serve) as port, box(tmp_path / "store", port) as (_, uplink):
+        uplink.shipper._backoff = NoBackoff()
+        await until(lambda: "protocol" in uplink.statistics().alarms)
+        errors = uplink.statistics().counts.errors
+        assert (len(errors), errors["other"], errors["code 20"], errors["code 21"]) == (21, 11, 1, 0)
+        assert "retry_ms" in uplink.statistics().alarms["protocol"]
+
+
+class NoBackoff(Backoff):
+    """Waits for nothing."""
+
+    def next_s(self, *, refused: bool = True) -> float:
+        return 0.0
 
 
 @pytest.mark.slow

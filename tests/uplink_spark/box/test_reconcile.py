@@ -49,6 +49,11 @@ def test_a_centre_that_holds_more_than_is_durable_here_means_a_fork(have: Have, 
     assert check_have(OWNED, welcome(have), 200) == fork
 
 
+def test_express_records_that_are_not_durable_here_mean_a_fork_too() -> None:
+    assert check_have(OWNED, welcome((), ((NEW, 100, 200),)), 200) is None
+    assert check_have(OWNED, welcome((), ((NEW, 100, 201),)), 200) == 200
+
+
 @pytest.mark.parametrize(("have", "pick"), [(((9, 0, 1),), ()), ((), ((9, 0, 1),))])
 def test_an_epoch_nobody_told_the_centre_is_a_fault_of_the_protocol(have: Have, pick: Have) -> None:
     with pytest.raises(ProtocolError, match="epoch 9 is not in the lineage"):

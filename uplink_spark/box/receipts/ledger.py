@@ -23,6 +23,7 @@ from uplink_spark.wire.intervals import Intervals, Range
 
 SAVE_BYTES, SAVE_S = 64 << 20, 60
 KEPT_RECEIPTS = 1000
+MOST_ITEMS = 1_000_000  # of the saved state: it has three for each gap that was delivered
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Ledger:
     def _read(self) -> None:
         try:
             refuse_huge(self._path, self._path.stat().st_size)
-            self._load(Fields(decode_map(read_around(self._path)[0]), self._path.name))
+            self._load(Fields(decode_map(read_around(self._path)[0], most=MOST_ITEMS), self._path.name))
         except FileNotFoundError:
             pass
         except PieceDamaged as error:

@@ -13,7 +13,7 @@ from storage_driver.files import unreadable
 from tests.bad_disk import BadDisk
 from uplink_spark.box.caps import MonthUse
 from uplink_spark.box.receipts import ledger as ledger_module
-from uplink_spark.box.receipts.gaps import Gap
+from uplink_spark.box.receipts.gaps import KEPT_GAPS, Gap
 from uplink_spark.box.receipts.ledger import Ledger, ReceiptSeen
 from uplink_spark.testing import files_end_at
 from uplink_spark.wire.cbor import decode_map, encode_map
@@ -52,6 +52,16 @@ def test_a_receipt_lets_bytes_go_only_after_it_was_saved(ledger: Ledger) -> None
     assert opened(ledger.folder).may_release(0, 100)
     assert not ledger.may_release(0, 101)
     assert ledger.unshipped(0, 130) == [(100, 130)]
+
+
+@pytest.mark.slow
+def test_a_state_with_all_gaps_that_are_kept_is_read_again(ledger: Ledger) -> None:
+    ledger.gaps.delivered = {(1 << 62, number) for number in range(KEPT_GAPS + 1000)}
+    ledger.receipt("log", seen(0, 100))
+    ledger.paused = True
+    ledger.save()
+    again = opened(ledger.folder)
+    assert (again.damage, again.paused, again.gaps.delivered) == (None, True, ledger.gaps.delivered)
 
 
 def test_a_save_that_fails_lets_nothing_go_and_keeps_the_state_before(ledger: Ledger) -> None:
