@@ -4,6 +4,7 @@ A code nobody handles is answered with 3.
 """
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
@@ -14,6 +15,7 @@ import trio
 from appliance.broker.access.permissions import Denied
 from appliance.broker.rights import Signer
 from netstack.errors import Refused, told_of
+from netstack.serving.limits import LogLimiter
 from netstack.wire.codes import LONG_POLLS, SENDS, RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
 from netstack.wire.conversation import Answer, AsyncReply, DeferredReply, Reply
@@ -102,7 +104,7 @@ class Responder:
         self._denied: Counter[int] = Counter()
         self._faults = self._unknown = 0
         self._logged: set[tuple[str, int]] = set()
-        self._large = trio.Lock()
+        self._lines, self._large = LogLimiter(), trio.Lock()
 
     def __call__(self, request: RemotingCommand, peer: RequestPeer) -> Answer:
         """Return the answer to one request; raises nothing."""
@@ -184,8 +186,10 @@ class Responder:
     def _fault(self, request: RemotingCommand, peer: RequestPeer, exc: Exception) -> RemotingCommand:
         self._faults += 1
         reason, traced = told_of(exc)
-        where = (request.code, *peer.remote[:2])
-        log.error("event=request_failed code=%d peer=%s:%d reason=%r", *where, reason, exc_info=traced)
+        left_out = self._lines.allows(peer.remote[0], str(request.code), time.monotonic())
+        if left_out is not None:
+            where, more = (request.code, *peer.remote[:2]), f" left_out={left_out}" if left_out else ""
+            log.error("event=request_failed code=%d peer=%s:%d reason=%r%s", *where, reason, more, exc_info=traced)
         return request.reply(ResponseCode.SYSTEM_ERROR, reason)
 
     def _log_once(self, peer: RequestPeer, code: int, reason: str, kind: int | None = None) -> None:

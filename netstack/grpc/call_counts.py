@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from netstack.serving.limits import LogLimiter
+
 
 class CallStatistics(NamedTuple):
     """Calls and refusals by the names of methods; calls that failed inside; calls of methods that are not there."""
@@ -15,14 +17,15 @@ class CallStatistics(NamedTuple):
 
 
 class CallCounts:
-    """The counters of one port."""
+    """The counters of one port; `lines`: how often the log is told of calls that fail inside."""
 
-    __slots__ = ("faults", "refusals", "requests", "unknown")
+    __slots__ = ("faults", "lines", "refusals", "requests", "unknown")
 
     def __init__(self) -> None:
         self.requests: Counter[bytes] = Counter()  # by path, of methods that are there
         self.refusals: Counter[tuple[str, str]] = Counter()  # by method and code
         self.faults = self.unknown = 0
+        self.lines = LogLimiter()
 
     def statistics(self) -> CallStatistics:
         """Return what was counted so far."""

@@ -295,7 +295,10 @@ class GrpcConnection:
         self._serving.counts.faults += 1
         reason, traced = told_of(exc)
         path = call.text(b":path")
-        _log.error("event=call_failed path=%s peer=%s reason=%r", path, self.peer, reason, exc_info=traced)
+        left_out = self._serving.counts.lines.allows(self.peer.remote[0], path, time.monotonic())
+        if left_out is not None:
+            more = f" left_out={left_out}" if left_out else ""
+            _log.error("event=call_failed path=%s peer=%s reason=%r%s", path, self.peer, reason, more, exc_info=traced)
         return CallFailed(GrpcStatus.INTERNAL, reason)
 
     def _answer(self, number: int, one: _Open, answer: Answer, size: int) -> None:

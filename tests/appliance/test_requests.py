@@ -1,5 +1,6 @@
 """Request code → handler: whatever happens inside, there is an answer with a code."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -52,6 +53,19 @@ def test_refusals_and_faults_become_codes_and_are_counted(caplog: pytest.LogCapt
     assert (answer.code, answer.remark, broken.statistics().faults) == (1, "ZeroDivisionError: by zero", 1)
     assert "event=request_failed code=10" in caplog.text
     assert caplog.records[-1].exc_info is not None
+
+
+def test_a_request_that_fails_again_and_again_is_a_line_in_ten_seconds(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, broken = [0.0], raising(ZeroDivisionError("by zero"))
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    for _ in range(1000):
+        assert response(broken(request(10), FakePeer())).code == 1
+    now[0] = 10.0
+    broken(request(10), FakePeer())
+    assert [record.getMessage().partition("left_out=")[2] for record in caplog.records] == ["", "999"]
+    assert broken.statistics().faults == 1001
 
 
 def test_a_disk_that_fails_is_a_line_of_the_log_and_no_traceback(caplog: pytest.LogCaptureFixture) -> None:

@@ -147,8 +147,13 @@ class Floating:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
             kernel.settimeout(AGAIN_S)
             kernel.send(address_message(self._floating, index, lifetime_s=lifetime_s))
-            if code := error_of(kernel.recv(ANSWER_BYTES)):
-                raise OSError(code, os.strerror(code))
+            answer = kernel.recv(ANSWER_BYTES)
+        try:
+            code = error_of(answer)
+        except ValueError as exc:
+            raise OSError(errno.EPROTO, f"the kernel answered with {exc}") from exc
+        if code:
+            raise OSError(code, os.strerror(code))
 
     def _announce(self) -> None:
         """Tell the neighbours where the address is now. Raises OSError."""

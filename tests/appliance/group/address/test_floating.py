@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from appliance.group.address import floating
+from appliance.group.address.floating import Floating
+from appliance.group.address.floating_frames import error_of, read_floating
 from tests.import_path import import_path
 
 pytestmark = pytest.mark.slow
@@ -92,3 +95,17 @@ def test_an_address_is_taken_announced_and_given_up_to_the_next(kind: str, text:
     command = [*OWN, sys.executable, "-c", SCRIPT, kind, text]
     said = subprocess.run(command, cwd=TOP, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert said.stdout.strip() == "fine", said.stderr
+
+
+def test_an_odd_answer_of_the_kernel_is_told_and_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def odd(answer: bytes) -> int:
+        return error_of(answer[:8])
+
+    monkeypatch.setattr(floating, "error_of", odd)
+    made = Floating(read_floating("198.51.100.77/32@lo"))
+    made.give_up()
+    assert not made.held
+    assert "event=address_not_held address=198.51.100.77 interface=lo" in caplog.text
+    assert "not an acknowledgement (8 bytes)" in caplog.text
