@@ -40,6 +40,7 @@ log = logging.getLogger("appliance.broker")
 
 MOST_MESSAGES = 32  # of one receive
 RETRY_FIRST = 0.2  # share of the receives that look at the retry topics first: RocketMQ popFromRetryProbability
+PLACES_A_TURN = 32  # queues that one receiver looks at; then others have their turn, and of wide topics one receiver
 FORWARD_MS = 60_000  # a message is not given to others while it is being stored among the dead letters
 
 
@@ -80,6 +81,7 @@ class PopEngine:
         self.journal = Journal(file, lambda: self.table.snapshot())
         self.table = PopTable(self.journal, tables.offsets, now_ms=now_ms)
         self.waits = PopWaits(tables.arrivals)
+        self._wide = trio.Lock()
         reader = FilteredReader(store, tables.arrivals)
         self._taking = Taking(store, reader, self.table, tables.offsets, tables.stats)
         self._copies = Copies(store, CopyTables(tables.topics, tables.groups, tables.stats))
@@ -141,6 +143,8 @@ class PopEngine:
         """Wait until a receiver would find something, and tell whether it does. Raises PollingFull."""
         deadline_s = trio.current_time() + wanted.poll_s
         while True:
+            if self._is_wide(wanted):
+                await self._turn()
             there = any(self._is_worth_it(wanted, key.queue, False) for _, key in self._places(wanted))
             if there or trio.current_time() >= deadline_s:
                 self._wake_for_rest(wanted)  # who only looks takes nothing from those who receive
@@ -150,7 +154,9 @@ class PopEngine:
     async def peek(self, wanted: PopRequest, room: Room) -> PopAnswer:
         """Return what a receiver would get now, and take nothing."""
         slices, rest, left = list[PopSlice](), 0, Left(min(wanted.most, MOST_MESSAGES), MAX_BYTES, self._now_ms())
-        for kind, key in self._places(wanted):
+        for number, (kind, key) in enumerate(self._places(wanted), 1):
+            if number % PLACES_A_TURN == 0:
+                await self._turn()
             if left.messages > 0 and left.size > 0:
                 found = await self._taking.look(key, wanted, kind, left, room)
                 if found is not None:
@@ -228,7 +234,9 @@ class PopEngine:
         answer = PopAnswer(self._now_ms(), [], 0)
         left, rest = Left(min(wanted.most, MOST_MESSAGES), MAX_BYTES, answer.pop_ms), 0
         try:
-            for kind, key in self._places(wanted):
+            for number, (kind, key) in enumerate(self._places(wanted), 1):
+                if number % PLACES_A_TURN == 0:
+                    await self._turn()
                 taken = await self._taking.take(wanted, (kind, key), left, room) if left.is_any else None
                 if taken is not None:
                     answer.slices.append(taken)
@@ -242,6 +250,15 @@ class PopEngine:
         if answer.slices:
             await self.wait_synced(answer.slices[-1].mark)
         return answer._replace(rest=rest)
+
+    def _is_wide(self, wanted: PopRequest) -> bool:
+        topic = self._tables.topics.get(wanted.topic) if wanted.queue_id < 0 else None
+        return topic is not None and topic.read_queues > PLACES_A_TURN
+
+    async def _turn(self) -> None:
+        """Let all others go on, and one of those who look at many queues: a thousand of them would take seconds."""
+        async with self._wide:
+            await trio.lowlevel.checkpoint()
 
     def _rest_of(self, key: PopKey) -> int:
         queue = self.table.get(key)
@@ -279,12 +296,16 @@ class PopEngine:
     async def _wait(self, wanted: PopRequest, deadline_s: float, parked: object) -> None:
         """Wait until a look is worth it, or until the deadline. Raises PollingFull."""
         group, topic, arrivals = wanted.group, wanted.topic, self._tables.arrivals
+        if self._is_wide(wanted):
+            await self._turn()
         if self.waits.count(group, topic) >= MOST_WAITING or (parked is not None and not arrivals.may_park(parked)):
             raise PollingFull
         queues = [key.queue for _, key in self._places(wanted)]
         is_worth_it = partial(self._is_worth_it, wanted)
         to_come = [] if wanted.order else [MessageQueue(retry_topic(group, topic), 0)]  # nobody may have needed it yet
-        receiver = PopReceiver([*queues, *to_come], is_worth_it, topic, wanted.accepts)
+        receiver = PopReceiver([*queues, *to_come], is_worth_it, topic, wanted.accepts, wanted.address)
+        if not self.waits.has_room(receiver):
+            raise PollingFull
         if parked is not None:
             arrivals.enter(parked)
         self.waits.enter(group, topic, receiver)
@@ -313,10 +334,17 @@ class PopEngine:
         return bool(has_any) and self.table.room(known, wanted.owner, wanted.address) > 0
 
     def _wake_for_rest(self, wanted: PopRequest) -> None:
-        """Wake the next receiver when there is something left."""
+        """Wake the next receiver when there is something left: in most queues is nothing, whoever waits."""
         if self.waits.anybody(wanted.group, wanted.topic):
             for _, key in self._places(wanted):
-                self.waits.wake_one(wanted.group, wanted.topic, key.queue)
+                if self._has_rest(key):
+                    self.waits.wake_one(wanted.group, wanted.topic, key.queue)
+
+    def _has_rest(self, key: PopKey) -> bool:
+        known, high = self.table.get(key), self._store.max_offset(key.queue)
+        if known is None:
+            return high > max(self._tables.offsets.get(key.group, *key.queue), 0)
+        return not known.busy and (bool(known.again) or known.next < high)
 
     def _freed(self, key: PopKey) -> None:
         """Something of a queue was acknowledged, or comes again: somebody may have waited for that."""

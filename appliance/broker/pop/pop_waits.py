@@ -10,20 +10,22 @@ import trio
 
 from appliance.broker.filter.subscriptions import AcceptsTags
 from appliance.broker.tables.arrivals import Arrivals, Waiter
+from appliance.broker.tables.shares import Shares
 from storage_driver.queues.dispatch import Arrival
 from storage_driver.record import MessageQueue
 
 MOST_WAITING = 1024  # receivers of one group on one topic, RocketMQ's popPollingSize
+MOST_QUEUES, ALWAYS_QUEUES = 200_000, 20_000  # of all receivers, some 150 bytes each; what an address may have of them
 
 
 class PopReceiver:
     """One receiver that waits for a message in one of several queues.
 
     `is_worth_it(queue, arrived)`: whether to look at a queue finds something, if a message just arrived there.
-    `accepts` counts in queues of the topic `filtered`.
+    `accepts` counts in queues of the topic `filtered`; `address`: who has a share of what all may wait for.
     """
 
-    __slots__ = ("_accepts", "_filtered", "_is_worth_it", "event", "queues")
+    __slots__ = ("_accepts", "_filtered", "_is_worth_it", "address", "event", "queues")
 
     def __init__(
         self,
@@ -31,8 +33,9 @@ class PopReceiver:
         is_worth_it: Callable[[MessageQueue, bool], bool],
         filtered: str = "",
         accepts: AcceptsTags | None = None,
+        address: str = "",
     ) -> None:
-        self.queues, self.event = frozenset(queues), trio.Event()
+        self.queues, self.event, self.address = frozenset(queues), trio.Event(), address
         self._is_worth_it, self._filtered, self._accepts = is_worth_it, filtered, accepts
 
     def wants(self, queue: MessageQueue, tags_code: int | None) -> bool:
@@ -77,6 +80,7 @@ class PopWaits:
     def __init__(self, arrivals: Arrivals) -> None:
         self._arrivals = arrivals
         self._waits: dict[tuple[str, str], GroupWaits] = {}
+        self._queues, self._shares = 0, Shares(ALWAYS_QUEUES)
 
     @property
     def is_empty(self) -> bool:
@@ -103,8 +107,17 @@ class PopWaits:
     def anybody(self, group: str, topic: str) -> bool:
         return (group, topic) in self._waits
 
+    def has_room(self, receiver: PopReceiver) -> bool:
+        """Tell whether a receiver may wait for so many queues."""
+        return len(receiver.queues) <= self._shares.room(receiver.address, MOST_QUEUES - self._queues)
+
+    def _count(self, receiver: PopReceiver, sign: int) -> None:
+        self._queues += sign * len(receiver.queues)
+        self._shares.change(receiver.address, sign * len(receiver.queues))
+
     def enter(self, group: str, topic: str, receiver: PopReceiver) -> None:
         """Let a receiver wait from now on; `leave` follows."""
+        self._count(receiver, 1)
         waits = self._waits.get((group, topic))
         if waits is None:
             waits = self._waits[group, topic] = GroupWaits()
@@ -117,6 +130,7 @@ class PopWaits:
 
     def leave(self, group: str, topic: str, receiver: PopReceiver) -> None:
         """The receiver was woken, or waits no longer."""
+        self._count(receiver, -1)
         waits = self._waits[group, topic]
         waits.receivers.pop(receiver, None)
         for queue in receiver.queues:

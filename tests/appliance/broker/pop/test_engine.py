@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 
+from appliance.broker.pop import pop_waits
 from appliance.broker.pop.engine import PollingFull
 from appliance.broker.pop.retry_topics import TopicKind
 from appliance.broker.pop.taking import PopRequest
@@ -20,10 +21,11 @@ from netstack.errors import Refused
 from storage_driver import journal
 from storage_driver.files.disk import RealDisk
 from storage_driver.reading import ReadResult
+from storage_driver.record import MessageQueue
 from storage_driver.statistics import AppendResult
 from storage_driver.testing import MemoryDisk
 from tests.appliance.broker.pop.bench import GROUP, TOPIC, PopBench, bodies, handles, messages, pop_bench
-from tests.waiting import Clock, until
+from tests.waiting import Clock, turns_of_others, until
 
 RETRY = "%RETRY%G_T"
 
@@ -332,6 +334,45 @@ async def test_too_many_that_wait_are_refused(tmp_path: Path) -> None:
         bench.small.arrivals.most_parked = 0
         with pytest.raises(PollingFull):
             await bench.receive(poll_s=1)
+
+
+async def test_receivers_of_a_topic_of_many_queues_let_others_have_their_turn(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        bench.topics.ensure("Wide", queues=320)
+        assert await turns_of_others(partial(bench.receive, topic="Wide")) >= 8
+        peer = FakePeer()
+        wanted = PopRequest(GROUP, "Wide", -1, 1, 0)
+        assert await turns_of_others(partial(bench.engine.peek, wanted, peer)) >= 8
+
+
+async def test_who_waits_is_asked_about_no_queue_that_has_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hundred receivers of a topic of 1,024 queues took five seconds of everybody for each message."""
+    async with pop_bench(tmp_path) as bench, trio.open_nursery() as nursery:
+        bench.topics.ensure("Wide", queues=40)
+        for _ in range(3):
+            nursery.start_soon(partial(bench.receive, topic="Wide", poll_s=60))
+        await until(lambda: bench.engine.waits.count(GROUP, "Wide") == 3)
+        asked = list[MessageQueue]()
+        monkeypatch.setattr(bench.engine.waits, "wake_one", lambda group, topic, queue: asked.append(queue))
+        await bench.receive(topic="Wide")
+        assert asked == []
+        nursery.cancel_scope.cancel()
+
+
+async def test_receivers_wait_for_so_many_queues_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pop_waits, "MOST_QUEUES", 11)
+    async with pop_bench(tmp_path) as bench, trio.open_nursery() as nursery:
+        for _ in range(2):  # four queues, and that of retries
+            nursery.start_soon(partial(bench.receive, poll_s=60))
+        await until(lambda: bench.engine.waits.count(GROUP, TOPIC) == 2)
+        with pytest.raises(PollingFull):
+            await bench.receive(poll_s=60)
+        await bench.send(b"1")
+        await until(lambda: bench.engine.waits.count(GROUP, TOPIC) == 1)
+        await bench.receive(poll_s=0.01)  # there is room
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_retry_topic_of_the_second_naming_is_consumed_and_goes_on_being_used(tmp_path: Path) -> None:
