@@ -4,10 +4,10 @@
 
 `cost`: microseconds of processor time of a box for one message of 1 KiB, alone, as a master without slaves, and with
 slaves that take everything, in turns. `copy`: MB/s at which a log reaches an empty raw slave, and an empty box, whose
-syncs count. `pair`: messages a second and processor time of a box alone and of two that hold one log, acknowledged by
-one disk and by both, in turns; how fast a follower that was away catches up. `beside`: what a follower that catches up
-with `--mb` costs 64 senders who wait for the disk of the leader. `apache`: the stock Java client
-sends to a pair with `both` and to Apache's SYNC_MASTER with SYNC_FLUSH and one slave, in turns, as in
+syncs count. `pair`: messages a second and processor time of a box alone, of one whose follower is away and of two that
+hold one log, acknowledged by one disk and by both, in turns; how fast a follower that was away catches up. `beside`:
+what a follower that catches up with `--mb` costs 64 senders who wait for the disk of the leader. `apache`: the stock
+Java client sends to a pair with `both` and to Apache's SYNC_MASTER with SYNC_FLUSH and one slave, in turns, as in
 bench_beside_apache.py.
 """
 
@@ -145,27 +145,42 @@ class Measured(NamedTuple):
 
 
 def pairs(rounds: int, connections: int) -> None:
-    """Send to a box alone and to pairs, in turns; then let a follower catch up."""
-    kinds = ("alone", "local", "one", "both")
+    """Send to a box alone, to one whose follower is away and to pairs, in turns while all of them run."""
+    kinds = ("alone", "follower away", "one", "both")
     seen: dict[str, list[Measured]] = {kind: [] for kind in kinds}
-    for _ in range(rounds):
+    frames = sends(COUNTED)
+    with tempfile.TemporaryDirectory(prefix="pair-") as folder, ExitStack() as running:
+        boxes, opened = dict[str, list[Box]](), dict[str, list[socket.socket]]()
         for kind in kinds:
-            with tempfile.TemporaryDirectory(prefix="pair-") as folder, ExitStack() as running:
-                seen[kind].append(_sent_to(kind, Path(folder), running, connections))
+            boxes[kind] = _boxes_of(kind, Path(folder) / kind.replace(" ", "-"), running)
+            address = ("127.0.0.1", boxes[kind][0].broker_port)
+            opened[kind] = [running.enter_context(socket.create_connection(address)) for _ in range(connections)]
+            drive(opened[kind], frames[: COUNTED // 8])
+        for number in range(rounds):
+            for kind in in_turn(kinds, number):
+                seen[kind].append(_sent_to(boxes[kind], opened[kind], frames))
     for kind, found in seen.items():
         rate, leader, follower = (statistics.median(values) for values in zip(*found, strict=True))
         print(f"{kind}: {rate:.0f} messages/s, leader {leader:.1f} us a message, follower {follower:.1f}", flush=True)
 
 
-def _sent_to(kind: str, folder: Path, running: ExitStack, connections: int) -> Measured:
-    boxes = [Box(folder / "a")] if kind == "alone" else _started_pair(folder, f"acknowledge = '{kind}'")
+def _boxes_of(kind: str, folder: Path, running: ExitStack) -> list[Box]:
+    """Start what `pairs` calls so; return those that go on running."""
+    folder.mkdir()
     if kind == "alone":
+        boxes = [Box(folder / "a")]
         boxes[0].start()
+    else:
+        boxes = _started_pair(folder, f"acknowledge = '{'both' if kind == 'both' else 'one'}'")
+    if kind == "follower away":
+        boxes.pop().kill()
     for box in boxes:
         running.callback(box.stop)
-    opened = [socket.create_connection(("127.0.0.1", boxes[0].broker_port)) for _ in range(connections)]
-    drive(opened, sends(COUNTED // 8))
-    processes, frames = [psutil.Process(box.pid) for box in boxes], sends(COUNTED)
+    return boxes
+
+
+def _sent_to(boxes: Sequence[Box], opened: list[socket.socket], frames: list[bytes]) -> Measured:
+    processes = [psutil.Process(box.pid) for box in boxes]
     before, began = [sum(each.cpu_times()[:2]) for each in processes], time.monotonic()
     drive(opened, frames)
     took = time.monotonic() - began
@@ -173,8 +188,6 @@ def _sent_to(kind: str, folder: Path, running: ExitStack, connections: int) -> M
     spent = [
         (sum(each.cpu_times()[:2]) - base) / len(frames) * 1e6 for each, base in zip(processes, before, strict=True)
     ]
-    for connection in opened:
-        connection.close()
     return Measured(len(frames) / took, spent[0], spent[-1] if len(spent) > 1 else 0.0)
 
 
