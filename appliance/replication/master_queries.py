@@ -10,13 +10,13 @@ from typing import Any
 import trio
 
 from appliance.replication.following import MasterEdges
-from netstack.errors import ProtocolError
+from netstack.errors import ProtocolError, Refused
 from netstack.serving.channel import open_channel
 from netstack.wire import fastjson
 from netstack.wire.bodies_route import KvTable, read_properties
 from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand, request
-from netstack.wire.replication import TimerCheckpoint
+from netstack.wire.replication import HIGHEST, TimerCheckpoint
 
 ASK_S = 10.0
 SEGMENT_BYTES = "mappedFileSizeCommitLog"
@@ -33,6 +33,20 @@ def read_table(body: bytes, name: str) -> Mapping[str, Any]:
     return table
 
 
+def read_edges(runtime: bytes, settings: bytes) -> MasterEdges:
+    """Return where a log begins and ends, as its master says with codes 28 and 26. Raises ProtocolError."""
+    try:
+        table = KvTable.from_bytes(runtime).table
+        first, end = max(0, int(table["commitLogMinOffset"])), int(table["commitLogMaxOffset"])  # -1: it has no file
+        text = read_properties(settings).get(SEGMENT_BYTES, "")
+        size = int(text) if text.isdecimal() else None
+    except (KeyError, ValueError, Refused) as exc:
+        raise ProtocolError(f"the master does not say where its log begins and ends: {exc}") from exc
+    if not first <= end < HIGHEST:
+        raise ProtocolError(f"the master says that its log goes from {first} to {end}")
+    return MasterEdges(first, end, size)
+
+
 class MasterQueries:
     """Asks one master, over a connection for each question."""
 
@@ -41,13 +55,8 @@ class MasterQueries:
 
     async def edges(self) -> MasterEdges:
         """Return where the master's log begins and ends. Raises OSError, AskTimeout, ChannelClosed, ProtocolError."""
-        table = KvTable.from_bytes((await self._ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
-        try:
-            first, end = int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
-        except (KeyError, ValueError) as exc:
-            raise ProtocolError(f"the master does not say where its log begins and ends: {exc}") from exc
-        size = read_properties((await self._ask(RequestCode.GET_BROKER_CONFIG)).body).get(SEGMENT_BYTES, "")
-        return MasterEdges(max(0, first), end, int(size) if size.isdecimal() else None)  # -1: it has no file
+        said = await self._ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        return read_edges(said.body, (await self._ask(RequestCode.GET_BROKER_CONFIG)).body)
 
     async def record_at(self, log_offset: int) -> bytes:
         """Return the record that begins there, as the master has it. Raises as `edges`."""

@@ -25,6 +25,7 @@ log = logging.getLogger("appliance.replication")
 EVERY_S = 10.0
 TOPICS, GROUPS = "topicConfigTable", "subscriptionGroupTable"
 AT_ONCE = 500  # rows, then others have their turn
+NUMBERS = range(-(1 << 63), 1 << 63)
 
 
 class TableSource(Protocol):
@@ -102,7 +103,8 @@ class TableSync:
             return  # those of the last time stay; they are lower
         await self._take_offsets(offsets)
         if delays != self._delays:
-            await self._tables.delays.write({"offsetTable": dict(delays)})
+            rows = rows_of(delays, _number, "delay levels of the master")
+            await self._tables.delays.write({"offsetTable": rows})
             self._delays = delays
         if timers is not None and timers != self._timers:
             state = IndexState(0, timers.indexed_to, timers.delivered_ms)
@@ -143,7 +145,14 @@ class TableSync:
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[int, int]:
-    return {int(queue_id): int(queue_offset) for queue_id, queue_offset in row.items()}
+    return {_number(queue_id): _number(queue_offset) for queue_id, queue_offset in row.items()}
+
+
+def _number(value: Any) -> int:
+    number = int(value)
+    if number not in NUMBERS:
+        raise ValueError("it is beyond 64 bits")
+    return number
 
 
 def _sane(topic: Topic) -> Topic:

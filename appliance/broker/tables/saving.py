@@ -77,7 +77,7 @@ def rows_of(table: object, read: Callable[[Any], Row], what: str) -> dict[str, R
     for name, row in table.items() if isinstance(table, dict) else ():
         try:
             found[str(name)] = read(row)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as exc:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as exc:
             log.error("event=row_damaged table=%s row=%r reason=%r", what, name, f"{type(exc).__name__}: {exc}")
     return found
 

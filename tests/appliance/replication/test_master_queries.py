@@ -1,10 +1,11 @@
 """What a slave asks beside the log: answers of a box, and of Java with its bare keys."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from appliance.replication.master_queries import MasterQueries, read_table
+from appliance.replication.master_queries import MasterQueries, read_edges, read_table
 from netstack.errors import ProtocolError
 from netstack.wire.codes import RequestCode as Code
 from storage_driver.record import decode_record
@@ -36,6 +37,25 @@ def test_the_bare_numbers_of_java_are_keys() -> None:
 def test_many_offsets_are_read_whatever_their_keys() -> None:
     rows = b",".join(b'"T%d@g":{0:%d,1:2}' % (number, number) for number in range(20_000))
     assert read_table(b'{"offsetTable":{%b}}' % rows, "offsetTable")["T19999@g"] == {"0": 19_999, "1": 2}
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "size"),
+    [
+        ("", "7", ""),
+        ("x", "7", ""),
+        ("0", str(1 << 60), ""),
+        ("8", "7", ""),
+        ("0", "7", "9" * 5000),
+        ("9" * 5000, "7", ""),
+    ],
+)
+def test_a_master_that_says_strange_things_of_its_log_is_an_error(first: str, end: str, size: str) -> None:
+    table = {"commitLogMinOffset": first, "commitLogMaxOffset": end}
+    assert read_edges(b'{"table":{"commitLogMinOffset":"-1","commitLogMaxOffset":"0"}}', b"") == (0, 0, None)
+    for body in (json.dumps({"table": table}).encode(), b"[]", b"{", b'{"table":7}', b""):
+        with pytest.raises(ProtocolError, match="the master "):
+            read_edges(body, f"mappedFileSizeCommitLog={size}\n".encode())
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"offsetTable":[]}', b"null"])

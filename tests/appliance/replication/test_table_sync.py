@@ -74,6 +74,19 @@ async def test_everything_beside_the_log_is_the_masters() -> None:
     assert IndexState.from_json(slave.timers.content) == IndexState(0, 12, 1_700_000_000_000, [])
 
 
+async def test_numbers_that_no_queue_has_and_rows_that_go_too_deep_are_left_out() -> None:
+    slave, deep = Slave(), dict[str, Any]()
+    for _ in range(5000):
+        deep = {"a": deep}
+    slave.source.tables[Code.GET_ALL_CONSUMER_OFFSET] = {"T@g": {"0": 1e300}, "T@h": {"0": 5}, "T@i": deep}
+    slave.source.tables[Code.GET_ALL_DELAY_OFFSET] = {"1": 9, "2": deep, "3": 1e300}
+    slave.source.tables[Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG] = {"g": GROUP, "h": {**GROUP, "attributes": {"a": deep}}}
+    await slave.sync.take()
+    assert (slave.offsets.of("T", "g"), slave.offsets.of("T", "h")) == ({}, {0: 5})
+    assert slave.delays.content == {"offsetTable": {"1": 9}}
+    assert (slave.groups.get("g") is None, slave.groups.get("h")) == (False, None)
+
+
 async def test_nothing_counts_as_done_before_the_log_is_there(tmp_path: Path) -> None:
     slave = Slave()
     slave.source.is_reached = False
