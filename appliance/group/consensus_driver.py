@@ -231,7 +231,7 @@ class ConsensusDriver:
                 self._wishes.add(Wish(LEAD, to, own=True))
         elif (link := self.links.link(self._core.status.leader)) is not None:
             self._copy.news.tell(link, self._copy.cuts)
-            self._copy.news.refusals.tell(link, store.full, self._copy.refused)
+            self._copy.news.refusals.tell(link, store.full, self._copy.refused or self._core.status.trouble)
             far_behind = self._core.told_committed - store.committed > FAR_BEHIND
         store.pause_index(far_behind)
 

@@ -17,6 +17,8 @@ from storage_driver.consensus.messages import (
 from storage_driver.consensus.roles import Following, OpenCut
 from storage_driver.consensus.terms import ROWS_KEPT, Row, are_rising
 
+TAKE_ANEW = "`rocketbox replica resync` there takes the leader's log anew"
+
 
 def follow(state: MemberState, now_s: float, sender: str) -> Following | None:
     """The sender leads this term: follow it. None for a second leader of one term, which cannot be."""
@@ -35,7 +37,7 @@ def on_heartbeat(state: MemberState, now_s: float, sender: str, message: LeaderH
         return
     reports = safety.may_report(part.matched) and not state.disk_error
     state.send(sender, FollowerReply(message.term, message.sent_s, state.log.synced if reports else -1))
-    if state.is_witness or state.cutting is not None or part.trouble:
+    if state.is_witness or state.cutting is not None or part.stuck:
         return
     end, seen_end = state.log.end, part.seen_end
     part.seen_end, part.asked = end, False
@@ -63,16 +65,16 @@ def take_committed(state: MemberState, part: Following, told: int) -> None:
 
 
 def on_unrelated(state: MemberState, now_s: float, sender: str, message: Unrelated) -> None:
-    """Nothing can be taken from this leader."""
+    """Nothing more can be taken from this leader; one whose log went on meanwhile may send more yet."""
     part = follow(state, now_s, sender)
-    if part is not None and not part.matched:
-        part.trouble = f"{message.reason}: remove this member, let it join under a new id"
+    if part is not None:
+        part.trouble = f"{message.reason}: {TAKE_ANEW}"
 
 
 def on_match(state: MemberState, now_s: float, sender: str, message: Match) -> None:
     """Cut to the common point, or go on at once where there is nothing to cut."""
     part, log = follow(state, now_s, sender), state.log
-    if part is None or state.cutting is not None or part.trouble or not safety.may_match(part.matched):
+    if part is None or state.cutting is not None or part.stuck or not safety.may_match(part.matched):
         return
     if not safety.answers_this((message.last_term, message.end), (log.last_term, log.end)):
         return
@@ -108,7 +110,7 @@ def _cut(state: MemberState, part: Following, message: Match) -> None:
     if message.start < log.first or not safety.may_cut(message.start, log.committed, may_lose):
         part.trouble = (
             f"the leader's log agrees up to {message.start}, this one is committed up to {log.committed}: acknowledged "
-            "records would go. Remove this member, let it join under a new id; its log keeps the records"
+            f"records would go. {TAKE_ANEW}, and keeps the records in `replaced-…`"
         )
         return
     reason = f"the leader of term {message.term} has other records from {message.start} on"
@@ -148,12 +150,13 @@ def report(state: MemberState, part: Following) -> None:
 def on_append(state: MemberState, now_s: float, sender: str, message: Append) -> None:
     """Take the bytes if they continue this log; ask for others if they cannot."""
     part, log = follow(state, now_s, sender), state.log
-    if part is None or state.cutting is not None or part.trouble or state.is_witness:
+    if part is None or state.cutting is not None or part.stuck or state.is_witness:
         return
     take_committed(state, part, message.committed)
     if not safety.may_take(part.matched):
         ask(state, part, sender)
     elif safety.follows_on(message.start, message.previous_term, log.end, log.last_term):
+        part.trouble = ""
         _accept(state, message)
     elif message.end <= log.end:
         report(state, part)

@@ -20,7 +20,12 @@ class Following:
         self.leader_end = NEVER_ENDS  # of the leader's log when it answered this member's Position
         self.seen_end = -1  # own end at the last heartbeat
         self.asked = False  # its Position was sent since the last heartbeat
-        self.trouble = ""  # why nothing can be taken from this leader
+        self.trouble = ""  # why nothing more can be taken from this leader
+
+    @property
+    def stuck(self) -> bool:
+        """Whether this log is not the beginning of the leader's, and cannot be made that."""
+        return bool(self.trouble) and not self.matched
 
 
 class Campaigning:

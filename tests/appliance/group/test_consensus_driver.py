@@ -1,6 +1,7 @@
 """Members over real stores and links: what both disks have is acknowledged, and nothing else."""
 
 import json
+import re
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -135,6 +136,26 @@ async def test_a_leader_says_which_copy_has_no_space_and_hands_over_to_it_only_w
         await a.store.wait_committed(end)
         await until(lambda: a.driver.view.why_not_copied() == "b is 0 bytes behind")
         await a.driver.orders.transfer("b")
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_leader_says_which_copy_lacks_what_its_own_log_has_no_more_and_what_to_do(
+    tmp_path: Path, again: bool
+) -> None:
+    async with group(tmp_path, "a", "b", rules=MANUAL._replace(acknowledge="one")) as made:
+        a, b = await pair(made)
+        await a.put_committed(b"on both")
+        await until(lambda: same(a, b))
+        await made.stop("b")
+        await a.put_committed(*(b"%d" % number + b"x" * 20_000 for number in range(30)))
+        while len(a.store.segments()) > 1:
+            assert await a.store.drop_first()
+        if again:
+            await a.driver.orders.demote()
+            await a.driver.orders.promote(accept_loss=True)
+        await made.start("b")
+        step = r"b takes nothing: the log of a begins at \d+, yours agrees up to \d+: `rocketbox replica resync`"
+        await until(lambda: re.match(step, a.driver.view.why_not_copied()) is not None)
 
 
 async def test_what_one_disk_acknowledges_alone_by_order_is_written_to_the_lineage_from_where_to_where(

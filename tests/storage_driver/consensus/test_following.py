@@ -118,6 +118,15 @@ def test_a_foreign_log_is_left_alone() -> None:
     assert core.step(1.3, "a", Match(3, 2, 300, 150, ROWS, CONFIGS, 1000)).cut is None
 
 
+def test_what_can_be_continued_no_longer_is_told_until_it_goes_on() -> None:
+    core = follower()
+    core.step(1.2, "a", Match(3, 2, 300, 300, ROWS, CONFIGS, 1000))
+    core.step(1.3, "a", Unrelated(3, "the log of a begins at 500, yours agrees up to 300"))
+    assert "begins at 500" in core.status.trouble
+    assert core.step(1.4, "a", Append(3, 300, 50, 3, 300, 2, 0, 0, ())).accepted is not None, "it was late"
+    assert core.status.trouble == ""
+
+
 def test_a_witness_keeps_the_highest_row() -> None:
     core = Core("w", Rules(copies=1), Start(HardState(), TermTable((), CONFIGS), 0, 0, 0), 0.0)
     first = core.step(1.0, "a", WitnessRow(3, 3, 500))
