@@ -10,12 +10,14 @@ HEAD = "examples:"
 FURTHER = """
 rocketbox serve --config rocketbox.toml --data ./var
 rocketbox status --json
+rocketbox status --over-serial --port /dev/ttyUSB0
 rocketbox conditions --json
 rocketbox conditions mute group_without_member:billing
 rocketbox conditions mute disk_filling --hours 24
 rocketbox conditions unmute disk_filling
 rocketbox selftest
 rocketbox doctor --all
+rocketbox doctor --over-serial --port /dev/ttyUSB0
 rocketbox safe enter 'changing the disk'
 rocketbox safe leave
 rocketbox provision --port /dev/ttyUSB0 --name press-17 --site hall-3 --bundle rocketbox-1.2.0.rbx

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from appliance.configuration.config import Config, HostFacts, load_config
 from appliance.errors import ConfigError, ConfigProblem
+from uplink_spark.bounds import whole
 
 INSTALLED = Path("/etc/rocketbox/rocketbox.toml")
 INSTALLED_DATA = Path("/var/lib/rocketbox")
@@ -22,6 +23,15 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help=f"state (default: {INSTALLED_DATA} on a box, else ./var)"
     )
+
+
+def add_serial_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --over-serial, and which box that is."""
+    text = "ask the box at a serial port; the cable is enough, no owner's secret is needed"
+    parser.add_argument("--over-serial", action="store_true", help=text)
+    parser.add_argument("--port", metavar="PORT", help="serial device or socket://host:port (default: detected)")
+    parser.add_argument("--serial", default="", metavar="S", help="only the box with this serial number")
+    parser.add_argument("--baud", type=whole(50), default=115200, help="speed of the line")
 
 
 def config_file(arguments: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Path | None:

@@ -31,6 +31,7 @@ NETWORKD = "systemd-networkd.service"
 UNITS = ("rocketbox-slot.service", "rocketbox.service", SELFTEST, "rocketbox-commit.service")
 RUNTIME, CONFIG = Path("/run/rocketbox"), Path("/etc/rocketbox/rocketbox.toml")
 KEPT = Path("/var/lib/rocketbox/watchdog/selftest.json")
+ROWS_BYTES, MUTED_BYTES, ROW_TEXT = 5000, 1000, 500  # a frame takes 8 KiB, a text in it 1 KiB
 SERIAL_BYTES = 2 << 20  # three minutes at 115200 baud
 
 
@@ -46,7 +47,7 @@ def real_hands(box: Box) -> DeviceActions:
         )
     return DeviceActions(
         check_config=check_config,
-        status=lambda: read_health(Path("/run/rocketbox/health.json")),
+        status=lambda: health_that_fits(read_health(RUNTIME / "health.json")),
         doctor=doctor_facts,
         set_time=set_time,
         network_problem=network_problem,
@@ -138,7 +139,29 @@ def doctor_facts() -> Mapping[str, Any]:
     from appliance.health.doctor_facts import gather
 
     findings = [one.to_json() for one in examine(gather(Path("/var/lib/rocketbox")))]
-    return {"findings": [one for one in findings if one["severity"] != "ok"][:12]}
+    return {"findings": rows_that_fit([one for one in findings if one["severity"] != "ok"])}
+
+
+def health_that_fits(health: dict[str, Any]) -> dict[str, Any]:
+    """Return the health that one frame takes: the worst reasons, and how many more there are."""
+    reasons, muted = health.get("reasons", []), health.get("muted", [])
+    kept = rows_that_fit(reasons)
+    if len(kept) < len(reasons):
+        text = f"{len(reasons) - len(kept)} more reasons are not sent over this line"
+        kept.append({"code": reasons[-1]["code"], "text": text, "next": "`rocketbox conditions` on the box"})
+    return health | {"reasons": kept} | ({"muted": rows_that_fit(muted, MUTED_BYTES)} if muted else {})
+
+
+def rows_that_fit(rows: list[dict[str, Any]], room: int = ROWS_BYTES) -> list[dict[str, Any]]:
+    """Return the first rows that have room together; a frame takes no text of any length."""
+    kept: list[dict[str, Any]] = []
+    for row in rows:
+        short = {name: value[:ROW_TEXT] if isinstance(value, str) else value for name, value in row.items()}
+        room -= len(json.dumps(short, ensure_ascii=False).encode())
+        if room < 0:
+            break
+        kept.append(short)
+    return kept
 
 
 def network_problem() -> str:

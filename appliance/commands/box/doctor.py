@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from appliance.commands.box.status import health_path, running_ports
-from appliance.commands.settings import add_config_arguments, chosen_config, data_folder
+from appliance.commands.settings import add_config_arguments, add_serial_arguments, chosen_config, data_folder
 from appliance.errors import ConfigError
 from appliance.health.doctor import SHIPPED_SYSCTL, Finding, examine, exit_status
 from appliance.health.doctor_facts import gather
@@ -20,6 +20,7 @@ SYSCTL_FILE = Path("/etc/sysctl.d/60-rocketbox.conf")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     add_config_arguments(parser)
+    add_serial_arguments(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object per finding")
     parser.add_argument("--all", action="store_true", help="also print checks that pass")
     parser.add_argument("--facts", type=Path, metavar="FILE", help="diagnose another box from its facts")
@@ -29,6 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Examine; return the exit code."""
+    if arguments.over_serial:
+        return _of_the_line(arguments)
     findings: list[Finding] = []
     try:
         facts = saved_facts(arguments.facts) if arguments.facts else own_facts(arguments, findings)
@@ -41,20 +44,44 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"rocketbox: {arguments.facts}: not a file of `rocketbox doctor --save`: {exc}", file=sys.stderr)
         return 2
     findings += examine(facts)
-    for one in findings:
-        if arguments.json:
-            print(json.dumps(one.to_json()))
-        elif one.severity != "ok" or arguments.all:
-            print(describe(one))
+    tell(findings, arguments)
     if arguments.fix and facts.get("container"):
         print("rocketbox: a container has the kernel settings of its host: set them there", file=sys.stderr)
         return 2
     if arguments.fix:
         return fix()
-    status = exit_status(findings)
-    if status == 0 and not arguments.json:
+    if exit_status(findings) == 0 and not arguments.json:
         print(f"{len(findings)} checks, nothing wrong")
-    return status
+    return exit_status(findings)
+
+
+def _of_the_line(arguments: argparse.Namespace) -> int:
+    """Tell what the box at a serial port finds wrong with itself; return the exit code."""
+    from appliance.device.over_serial import ask_over_serial
+    from provisioning.errors import ProvisioningError
+
+    if arguments.fix or arguments.save or arguments.facts:
+        print("rocketbox: --fix, --save and --facts are for the box itself, not for --over-serial", file=sys.stderr)
+        return 2
+    try:
+        told = ask_over_serial(arguments, "doctor")
+    except ProvisioningError as exc:
+        print(f"rocketbox: {exc}", file=sys.stderr)
+        return 2
+    findings = [Finding(**{name: str(text) for name, text in row.items()}) for row in told["findings"]]
+    tell(findings, arguments)
+    if not findings and not arguments.json:
+        print("nothing wrong")
+    return exit_status(findings)
+
+
+def tell(findings: list[Finding], arguments: argparse.Namespace) -> None:
+    """Print findings as they are asked for."""
+    for one in findings:
+        if arguments.json:
+            print(json.dumps(one.to_json()))
+        elif one.severity != "ok" or arguments.all:
+            print(describe(one))
 
 
 def saved_facts(path: Path) -> dict[str, Any]:

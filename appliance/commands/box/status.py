@@ -3,33 +3,38 @@
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from appliance.commands.settings import add_config_arguments, data_folder
+from appliance.commands.settings import add_config_arguments, add_serial_arguments, data_folder
 from appliance.health.health_file import describe, read_health
 
 INSTALLED = Path("/run/rocketbox/health.json")
 EXIT = {"ok": 0, "starting": 1, "degraded": 1}
+NO_BOX = 2  # or any other state
 SERVING = {"ok": 0, "degraded": 0}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     add_config_arguments(parser)
+    add_serial_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the health as one JSON object")
     parser.add_argument(
         "--serving",
         action="store_true",
         help="exit 0 while the box serves (ok, degraded), else 1: for containers",
     )
-    parser.add_argument("--watch", action="store_true", help="print again at each change, until Ctrl-C")
+    parser.add_argument("--watch", action="store_true", help="print again at each change, until Ctrl-C; on the box")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the state once, or until interrupted."""
+    if arguments.over_serial:
+        return _of_the_line(arguments)
     path = health_path(arguments)
     health = read_health(path)
     show(health, as_json=arguments.json)
@@ -42,8 +47,26 @@ def run(arguments: argparse.Namespace) -> int:
         if _essence(fresh) != _essence(health):
             show(fresh, as_json=arguments.json)
         health = fresh
+    return _exit_code(health, arguments)
+
+
+def _of_the_line(arguments: argparse.Namespace) -> int:
+    """Print the state of the box at a serial port, once."""
+    from appliance.device.over_serial import ask_over_serial
+    from provisioning.errors import ProvisioningError
+
+    try:
+        health = ask_over_serial(arguments, "status")
+    except ProvisioningError as exc:
+        print(f"rocketbox: {exc}", file=sys.stderr)
+        return NO_BOX
+    show(health, as_json=arguments.json)
+    return _exit_code(health, arguments)
+
+
+def _exit_code(health: Mapping[str, Any], arguments: argparse.Namespace) -> int:
     state = str(health.get("state"))
-    return SERVING.get(state, 1) if arguments.serving else EXIT.get(state, 2)
+    return SERVING.get(state, 1) if arguments.serving else EXIT.get(state, NO_BOX)
 
 
 def health_path(arguments: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,11 +86,17 @@ def _fetch(arguments: argparse.Namespace, wanted: Path) -> int:
     from appliance.device.bench_console import Console, load_bench, run_until_interrupted
     from provisioning.errors import ProvisioningError
 
-    console = Console(as_json=arguments.json, yes=arguments.yes)
-    try:
-        run_until_interrupted(_over_serial, arguments, wanted, load_bench(arguments), console)
-    except ProvisioningError as exc:
-        return console.fail(exc)
+    to_pipe = arguments.to == "-"
+    console = Console(as_json=arguments.json, yes=arguments.yes, out=sys.stderr if to_pipe else None)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch, "support.tar.gz") if to_pipe else wanted
+        try:
+            run_until_interrupted(_over_serial, arguments, path, load_bench(arguments), console)
+        except ProvisioningError as exc:
+            return console.fail(exc)
+        if to_pipe:
+            sys.stdout.buffer.write(path.read_bytes())
+            return DONE
     console.say("Support", str(wanted), file=str(wanted))
     return DONE
 

@@ -19,7 +19,10 @@ def test_the_state_is_the_exit_code(
     monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
     health: dict[str, object] = {"state": state, "version": "1", "reasons": []}
     monkeypatch.setattr(status, "read_health", lambda path: dict(health))
-    assert run(argparse.Namespace(data=tmp_path, config=None, json=True, watch=False, serving=False)) == code
+    assert (
+        run(argparse.Namespace(data=tmp_path, config=None, json=True, watch=False, serving=False, over_serial=False))
+        == code
+    )
     assert json.loads(capsys.readouterr().out) == health
 
 
@@ -30,7 +33,10 @@ def test_a_health_check_asks_whether_messages_are_taken_and_not_whether_all_is_w
     state: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(status, "read_health", lambda path: {"state": state, "reasons": []})
-    assert run(argparse.Namespace(data=tmp_path, config=None, json=True, watch=False, serving=True)) == code
+    assert (
+        run(argparse.Namespace(data=tmp_path, config=None, json=True, watch=False, serving=True, over_serial=False))
+        == code
+    )
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", "7"])
@@ -42,7 +48,14 @@ def test_a_box_that_says_nothing_is_not_well(
     if text is not None:
         (tmp_path / "run/health.json").write_text(text)
     for as_json in (True, False):
-        assert run(argparse.Namespace(data=tmp_path, config=None, json=as_json, watch=False, serving=False)) == 2
+        assert (
+            run(
+                argparse.Namespace(
+                    data=tmp_path, config=None, json=as_json, watch=False, serving=False, over_serial=False
+                )
+            )
+            == 2
+        )
         assert capsys.readouterr().out.strip()
 
 
