@@ -185,14 +185,19 @@ def _delivery(ground: _Ground) -> _Delivery:
     config, store, tables, _, now_ms, _, _ = ground
     stats, levels = tables.stats, parse_levels(config.broker.delay_levels)
     file = ground.files.state_file("delayOffset")
-    delays = DelayLevels(store, tables.arrivals, file, levels, stats=stats, now_ms=now_ms)
+    again = tables.topics.make_again
+    delays = DelayLevels(store, tables.arrivals, file, levels, stats=stats, now_ms=now_ms, make_topic=again)
     timer_rules = TimerRules(config.box.name, config.broker.timer_days * DAY_MS)
     timer_file = ground.files.state_file("timers", folder="rocketbox")
-    timers = Timers(timer_rules, store, tables.arrivals, timer_file, stats=stats, now_ms=now_ms)
+    timers = Timers(timer_rules, store, tables.arrivals, timer_file, stats=stats, now_ms=now_ms, make_topic=again)
     rules = _transaction_rules(config, store)
     acknowledging = SendAcknowledging(store, tables.topics)
     transactions = TransactionEnds(
-        rules, store, tables.offsets, now_ms=now_ms, put_stat=stats.put, acknowledging=acknowledging
+        *(rules, store, tables.offsets),
+        now_ms=now_ms,
+        put_stat=stats.put,
+        acknowledging=acknowledging,
+        make_topic=again,
     )
     make_topic = partial(tables.topics.ensure, queues=1)
     checks = TransactionChecks(transactions, tables.clients, now_ms=now_ms, make_topic=make_topic)

@@ -21,7 +21,7 @@ from netstack.wire.command import request
 from storage_driver.record import Message
 from tests.appliance.box import ask, connected, messages_of, pull, running_box, send
 from tests.appliance.transaction_bench import acknowledging
-from tests.waiting import Clock, until
+from tests.waiting import Clock, until, until_it
 
 LEVELS_MS = (400, 800)
 
@@ -185,3 +185,26 @@ async def test_a_half_is_committed_and_a_message_sent_back_though_the_limit_of_m
         (large,) = messages_of(await channel.ask(pull("T", queue_id=1)))
         back = ask(36, group="CG", offset=str(large.log_offset), delayLevel="1")
         assert (await channel.ask(back)).code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("properties", ["TIMER_DELAY_MS\x011500", "DELAY\x011", "TRAN_MSG\x01true\x02PGROUP\x01PG"])
+async def test_a_message_that_rested_makes_its_topic_again_that_was_deleted_as_unused(
+    tmp_path: Path, properties: str
+) -> None:
+    async with running_box(tmp_path) as box, connected(box) as channel:
+        sent = send("T", b"rests", f"{properties}\x02UNIQ_KEY\x01K", queue_id=3)
+        sent.ext["f"] = "4" if "TRAN_MSG" in properties else "0"
+        rests = await channel.ask(sent)
+        assert (await channel.ask(ask(215, topic="T"))).code == 0
+        if "TRAN_MSG" in properties:
+            log_offset = str(int(rests.ext["msgId"][16:], 16))
+            place = {"tranStateTableOffset": rests.ext["queueOffset"], "commitLogOffset": log_offset}
+            assert (await channel.ask(ask(37, producerGroup="PG", commitOrRollback="8", **place))).code == 0
+
+        async def comes() -> bool:
+            return (await channel.ask(pull("T", queue_id=3))).code == 0
+
+        await until_it(comes, 30)
+        answer = await channel.ask(pull("T", queue_id=3))
+        assert [message.body for message in messages_of(answer)] == [b"rests"]

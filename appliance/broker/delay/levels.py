@@ -15,6 +15,7 @@ import trio
 
 from appliance.broker.delay.clock_steps import ClockSteps
 from appliance.broker.delay.redelivery import (
+    MakeTopic,
     draft_of,
     park,
     put_patiently,
@@ -23,6 +24,7 @@ from appliance.broker.delay.redelivery import (
     rest_after_read,
     unpark,
     wait_kept,
+    without_topic,
 )
 from appliance.broker.intake import DELAY, MessageDraft
 from appliance.broker.tables.arrivals import Arrivals, QueuePosition
@@ -85,11 +87,12 @@ class DelayLevels:
         *,
         stats: DeliveryStats,
         now_ms: Callable[[], int],
+        make_topic: MakeTopic = without_topic,
         steps: ClockSteps | None = None,
     ) -> None:
         self._steps = steps or ClockSteps(now_ms)
         self._store, self._arrivals, self._file, self._stats, self._now_ms = store, arrivals, file, stats, now_ms
-        self._delays_ms = delays_ms
+        self._delays_ms, self._make_topic = delays_ms, make_topic
         self._offsets = _loaded(file)
         self._save = SharedSave("delay_offsets", self._write)
         self._levels: list[int] | None = None  # those that are delivered, also of an earlier configuration
@@ -230,6 +233,7 @@ class DelayLevels:
         if not unpark(draft) or draft.topic == HALF_TOPIC:
             log.warning("event=delayed_message_dropped reason='its topic and queue are unknown' topic=%s", draft.topic)
             return 0
+        self._make_topic(draft.topic, draft.queue_id)
         try:
             placed = await put_patiently(self._store, draft.to_message())
         except MessageIllegal as exc:

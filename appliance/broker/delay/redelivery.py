@@ -1,7 +1,7 @@
 """Messages that the broker stores a second time: delayed ones that are due, committed halves, check-backs."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import trio
 
@@ -14,8 +14,14 @@ from storage_driver.statistics import AppendResult
 log = logging.getLogger("appliance.broker")
 
 REAL_TOPIC, REAL_QUEUE = "REAL_TOPIC", "REAL_QID"
+MakeTopic = Callable[[str, int], object]
+"""Told of the topic and the queue of a message that rested: it may be gone since."""
 RETRY_S = 1.0
 BUSY_S = 0.1  # a sync takes long: it ends by itself
+
+
+def without_topic(name: str, queue_id: int) -> None:
+    """Make none."""
 
 
 def draft_of(stored: StoredMessage) -> MessageDraft:

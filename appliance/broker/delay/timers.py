@@ -17,6 +17,7 @@ from appliance.broker.delay.clock_steps import ClockSteps
 from appliance.broker.delay.levels import CLOCK_STEP_S, DeliveryStats, has_level
 from appliance.broker.delay.redelivery import (
     RETRY_S,
+    MakeTopic,
     draft_of,
     park,
     put_patiently,
@@ -24,6 +25,7 @@ from appliance.broker.delay.redelivery import (
     rest_after,
     unpark,
     wait_kept,
+    without_topic,
 )
 from appliance.broker.delay.timer_index import (
     HEAP_ENTRIES,
@@ -83,12 +85,13 @@ class Timers:
         *,
         stats: DeliveryStats,
         now_ms: Callable[[], int],
+        make_topic: MakeTopic = without_topic,
         disk: Disk | None = None,
         steps: ClockSteps | None = None,
     ) -> None:
         self._steps = steps or ClockSteps(now_ms)
         self.rules, self._store, self._arrivals, self._stats, self._now_ms = rules, store, arrivals, stats, now_ms
-        self._file = file
+        self._file, self._make_topic = file, make_topic
         state = IndexState.from_json(load_table(self._file, "timers"), store.max_offset(QUEUE))
         self._saved = state
         self.index = TimerIndex(disk or RealDisk(), store.config.root / "rocketbox" / "timers", state)
@@ -351,6 +354,7 @@ class Timers:
         draft = draft_of(stored)
         if not unpark(draft):
             return 0
+        self._make_topic(draft.topic, draft.queue_id)
         draft.properties.pop(DUE_MS, None)
         plain = draft.to_message()
         draft.properties |= {DEQUEUE_MS: str(self._now_ms())}

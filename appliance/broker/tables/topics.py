@@ -7,6 +7,7 @@ is durable, and at recovery a topic with records above the table's own log offse
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from appliance.broker.tables.creations import TOPIC, Creations
@@ -206,6 +207,19 @@ class TopicTable(SavedTable):
             topic = Topic(name, queues, queues, perm, sys_flag=int(unit))
             self.put(topic)
         return topic
+
+    def make_again(self, name: str, queue_id: int) -> None:
+        """Make the topic of a message that rested, if it is gone: as unused, since its messages did not lie in it.
+
+        Only where sends make topics, and while the limit has room: else the message is stored without it.
+        """
+        if name in self._topics or not self.rules.auto_create or name in SYSTEM_TOPICS | GROUP_TOPICS:
+            return
+        least = 1 if name.startswith((RETRY_PREFIX, DEAD_PREFIX)) else self.rules.template_queues
+        with suppress(Refused):
+            self.ensure(name, queues=max(queue_id + 1, least))
+            if self.creations is not None:
+                self.creations.made(TOPIC, name)
 
     def recover(self, seen: Mapping[str, int]) -> list[str]:
         """Make topics again whose records are newer than the saved table; `seen` maps topic to highest queue id.

@@ -11,7 +11,15 @@ from contextlib import suppress
 from functools import partial
 
 from appliance.broker.acknowledging import SendAcknowledging
-from appliance.broker.delay.redelivery import REAL_TOPIC, draft_of, park, records_in, unpark
+from appliance.broker.delay.redelivery import (
+    REAL_TOPIC,
+    MakeTopic,
+    draft_of,
+    park,
+    records_in,
+    unpark,
+    without_topic,
+)
 from appliance.broker.intake import DELAY, HALF, MessageDraft, not_durable, refusals
 from appliance.broker.rights import NOBODY, Perm, Signer, Signing, may, may_touch, owner_of
 from appliance.broker.tables.offsets import OffsetTable
@@ -94,8 +102,9 @@ class TransactionEnds:
         now_ms: Callable[[], int],
         put_stat: Callable[[str, int, int, int], None],
         acknowledging: SendAcknowledging,
+        make_topic: MakeTopic = without_topic,
     ) -> None:
-        self._acknowledging = acknowledging
+        self._acknowledging, self._make_topic = acknowledging, make_topic
         self.rules, self.store, self._offsets, self._now_ms, self._put_stat = rules, store, offsets, now_ms, put_stat
         self.table = HalfTable(self._stored(HALF_QUEUE), self._stored(OP_QUEUE))
         self.discarded: deque[int] = deque(maxlen=DISCARDED_REMEMBERED)  # given up, yet a late commit still counts
@@ -170,6 +179,7 @@ class TransactionEnds:
             raise Refused(ResponseCode.SYSTEM_ERROR, "the half message does not name its topic and queue")
         draft.sys_flag = draft.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
         draft.prepared_offset = half.log_offset
+        self._make_topic(draft.topic, draft.queue_id)
         placed = self.store.put(draft.to_message(), own=True)  # acknowledged, though a limit is lower since
         self._put_stat(draft.topic, draft.queue_id, 1, placed.size)
 
