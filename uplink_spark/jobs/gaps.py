@@ -48,16 +48,26 @@ def lost_entry(entry: ManifestEntry, now_ms: int) -> ManifestEntry:
 def gap_rows(entries: Iterable[ManifestEntry]) -> pa.RecordBatch:
     """Return the rows of entries of kind `gap` and `blob`; other entries have none."""
     rows = [row for entry in entries if entry.kind in ("gap", "blob") for row in _rows(entry)]
-    arrays = []
-    for column in GAPS_SCHEMA:
-        values = [row[column.name] for row in rows]
-        arrays.append(_times(values) if column.name in _TIMES else pa.array(values, column.type))
+    arrays = [_array(column, [row[column.name] for row in rows]) for column in GAPS_SCHEMA]
     return pa.RecordBatch.from_arrays(arrays, schema=GAPS_SCHEMA)
+
+
+def _array(column: pa.Field, values: list[Any]) -> pa.Array:
+    """A number that the column cannot hold, or no number where there should be one, is not known."""
+    if column.name in _TIMES:
+        return _times([_number(value, 62) for value in values])
+    if pa.types.is_integer(column.type):
+        values = [_number(value, column.type.bit_width - 1) for value in values]
+    return pa.array(values, column.type)
+
+
+def _number(value: object, bits: int) -> int | None:
+    return value if isinstance(value, int) and -1 << bits <= value < 1 << bits else None
 
 
 def _times(values: list[int | None]) -> pa.Array:
     """Epoch 0 is what a box without clock says: not known."""
-    times = fields.times(np.array([min(value or 0, 1 << 62) for value in values], np.int64))
+    times = fields.times(np.array([value or 0 for value in values], np.int64))
     return pa.array([time if value else None for time, value in zip(times, values, strict=True)], TIMESTAMP)
 
 

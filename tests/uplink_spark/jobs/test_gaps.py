@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from uplink_spark.jobs.gaps import GAPS_SCHEMA, gap_rows, lost_entry
 from uplink_spark.testing import MadeLanding, MadeRecord, gap_piece, log_piece
 from uplink_spark.zone.manifest import ManifestEntry
@@ -50,6 +52,24 @@ def test_what_a_gap_does_not_say_is_null(tmp_path: Path) -> None:
     _, counted = landed(tmp_path / "2", records=0)
     assert gap_rows([counted]).to_pylist()[0]["records"] == 0  # known to be none
     assert gap_rows([]).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"queues": [["T", 1 << 31, 0, 0, 1]]},
+        *(
+            {"queues": [], name: value}
+            for name in ("records", "since")
+            for value in ("x", b"x", [1], 1 << 63, -1 << 64)
+        ),
+    ],
+)
+def test_whatever_a_box_declares_is_a_row_and_ends_no_job(tmp_path: Path, facts: dict[str, Any]) -> None:
+    _, gap = landed(tmp_path, **facts)
+    (row,) = gap_rows([gap]).to_pylist()
+    assert (row["class"], row["queue_id"], row["since"]) == ("missing", None, None)
+    assert row["records"] == (1 if facts["queues"] else None)
 
 
 def test_a_damaged_range_says_where_its_bytes_lie(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ class Table:
         self.root = self.location.text  # path or URL, as other parts take it
         self._newest: DeltaTable | None = None
         self._stamp: Stamp | None = None  # of the newest commit of that view
+        self._known: dict[int, tuple[Position, dict[str, str]]] = {}  # END and ORIGIN of the version looked at last
         self._taking_over = taking_over  # what an earlier program wrote may be half in Delta's log
 
     def prepare(self) -> None:
@@ -82,6 +83,7 @@ class Table:
         """
         if self._newest is not None and not self._is_there(self._newest):
             self._newest = None
+            self._known.clear()
         if self._newest is None and not self.exists():
             return None
         try:
@@ -142,12 +144,21 @@ class Table:
         return Snapshot(version, end, origin, lambda: self._files(version))
 
     def _noted(self, opened: DeltaTable) -> tuple[Position, dict[str, str]]:
-        """Return END and ORIGIN of the newest commit of rows in the version's line; the library is asked where the log
-        no longer has one: for each input it reads all commits since the checkpoint.
+        """Return END and ORIGIN of the newest commit of rows in the version's line. What the last look found is not
+        sought again: another program may commit often, and a job reads each of its commits once.
+        """
+        version = opened.version()
+        found = self._sought(opened)
+        self._known = {version: found}
+        return found
+
+    def _sought(self, opened: DeltaTable) -> tuple[Position, dict[str, str]]:
+        """The library is asked where the log no longer has such a commit: for each input it reads all commits since
+        the checkpoint.
         """
         at = base = opened.version()
         origin: dict[str, str] = {}
-        while (commit := read_commit(self.location, at)) is not None:
+        while at not in self._known and (commit := read_commit(self.location, at)) is not None:
             origin = origin or json.loads(commit.notes.get(ORIGIN, "{}"))
             if END in commit.notes:
                 return json.loads(commit.notes[END]), json.loads(commit.notes[ORIGIN])
@@ -158,6 +169,8 @@ class Table:
                 origin = {}
             else:
                 at -= 1
+        if at in self._known:
+            return self._known[at]
         there = opened if base == opened.version() else self._delta(base)
         found = {name: there.transaction_version(f"{APP}/{name}") for name in _inputs(there)}
         end = {name: seq for name, seq in found.items() if seq is not None}

@@ -16,7 +16,8 @@ from deltalake import DeltaTable, TableFeatures
 from tests.uplink_spark.jobs.small_table import COLUMNS, add
 from uplink_spark.jobs.table.commits import Conflict, TableError
 from uplink_spark.jobs.table.delta import CHECKPOINT_EVERY, KEEP_LOG_DAYS, Table
-from uplink_spark.jobs.table.log import LOG
+from uplink_spark.jobs.table.location import Location
+from uplink_spark.jobs.table.log import LOG, Commit, read_commit
 from uplink_spark.jobs.table.parquet import write_file
 
 DAY = "2026-11-03"
@@ -246,6 +247,29 @@ def test_what_the_end_was_is_known_after_commits_of_other_programs(tmp_path: Pat
         DeltaTable(tmp_path).alter.set_table_description(day)
     assert table.snapshot().origin == {"0": "seq 2"}
     assert table.snapshot().end == {"0": 3}
+
+
+def test_each_commit_of_another_program_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def noted(location: Location, version: int) -> Commit | None:
+        read.append(version)
+        return read_commit(location, version)
+
+    monkeypatch.setattr("uplink_spark.jobs.table.delta.read_commit", noted)
+    table = Table(str(tmp_path))
+    add(table, DAY)
+    add(table, DAY)
+    for look in range(3):
+        DeltaTable(tmp_path).alter.set_table_description(f"look {look}")
+        read.clear()
+        assert (table.snapshot().end, table.snapshot().origin) == ({"0": 2}, {"0": "seq 1"})
+        assert read == [3 + look]
+    DeltaTable(tmp_path).restore(1)
+    assert table.snapshot().end == {"0": 1}
+    for version in (4, 5, 6):
+        (tmp_path / LOG / f"{version:020d}.json").unlink()
+    assert (table.snapshot().version, table.snapshot().end) == (3, {"0": 2})
 
 
 def test_the_end_is_that_of_the_newest_commit_of_rows_also_of_an_earlier_program(
