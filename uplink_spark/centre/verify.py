@@ -18,10 +18,12 @@ from uplink_spark.wire.batch import ELSEWHERE, GAP_CLASSES, MAX_RAW_BYTES, Piece
 from uplink_spark.wire.cbor import Fields
 from uplink_spark.wire.frames import Hello
 from uplink_spark.wire.identity import spans
+from uplink_spark.zone.manifest import MAX_ENTRY_BYTES
 from uplink_spark.zone.record_layout import lay_out, scan_sizes
 
 Offsets = npt.NDArray[np.int64]
 _NONE = np.empty(0, np.int64)
+MAX_GAP_BYTES = MAX_ENTRY_BYTES - (64 << 10)  # its map is part of its entry, beside what the header says; a box: 600 KB
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ def verify_piece(container: bytes, judge: Callable[[PieceHeader], None]) -> Veri
         if header.codec not in codecs_here():
             raise Refused("codec", f"codec {header.codec} is not available here, only {', '.join(codecs_here())}")
         if header.kind == "gap":
+            if header.raw_bytes > MAX_GAP_BYTES:
+                raise Refused("too_big", f"a gap of {header.raw_bytes} bytes, at most {MAX_GAP_BYTES}")
             return Verified(header, container, _NONE, _NONE, _checked_gap(gap_map(piece)))
         raw = piece.raw()
         piece.check_sha(raw)

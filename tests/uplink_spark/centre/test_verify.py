@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from uplink_spark.centre import verify
-from uplink_spark.centre.verify import Verified, judge_for, verify_piece
+from uplink_spark.centre.verify import MAX_GAP_BYTES, Verified, judge_for, verify_piece
 from uplink_spark.errors import Refused
 from uplink_spark.testing import SOURCE, MadeRecord, encode_log, encode_record, gap_piece, log_piece
-from uplink_spark.wire.batch import PieceContents, PieceHeader, encode_piece
+from uplink_spark.wire.batch import MAX_TOPICS, PieceContents, PieceHeader, encode_piece
+from uplink_spark.wire.cbor import encode_map
 from uplink_spark.wire.frames import Hello
+from uplink_spark.zone.manifest import Placement, encode_items, entry_of, read_items
 
 STORED = 1_700_000_000_001
 RECORDS = [MadeRecord(queue_offset=number, stored_ms=STORED + number) for number in range(5)]
@@ -106,6 +108,21 @@ def test_a_gap_has_a_known_class_an_id_and_rows_of_queues() -> None:
         with pytest.raises(Refused) as caught:
             verify_piece(gap_piece(0, 10, spoilt).container, nothing)
         assert caught.value.code == "damaged", spoilt
+
+
+def test_the_largest_gap_is_an_entry_that_the_manifest_reads_and_a_larger_one_is_refused() -> None:
+    """A larger one was landed: it hid whatever came behind it, and the gateway did not start again."""
+    size = MAX_GAP_BYTES - len(encode_map(GAP | {"reason": "x" * MAX_GAP_BYTES})) + MAX_GAP_BYTES
+    topics = {f"{number:0200}": (1, 1) for number in range(MAX_TOPICS)}
+    contents = PieceContents("gap", 0, 10, encode_map(GAP | {"reason": "x" * size}), topics=topics)
+    header, container = encode_piece(SOURCE, contents, "zlib")
+    verified = verify_piece(container, nothing)
+    assert header.raw_bytes == MAX_GAP_BYTES
+    entry = entry_of(header, len(container), Placement(0, "p" * 200, 0, 0, 10, 0), verified.gap)
+    assert read_items(encode_items([entry]), 0).pending == (entry,)
+    with pytest.raises(Refused, match=r"a gap of \d+ bytes, at most \d+") as caught:
+        verify_piece(gap_piece(0, 10, GAP | {"reason": "x" * (size + 1)}).container, nothing)
+    assert caught.value.code == "too_big"
 
 
 def test_the_header_is_judged_before_anything_is_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
