@@ -314,13 +314,23 @@ def _share(done: int, waiting: int) -> float:
     return 100.0 * done / (done + waiting) if done + waiting else 100.0
 
 
+def _verdict(told: Row) -> Row:
+    """Return what is shown of a verdict. Raises what a damaged one may."""
+    log = told.get("log", {})
+    numbers = {name: int(log.get(name, 0)) for name in ("torn_bytes", "scanned_bytes")}
+    shown = {"verdict": str(told["verdict"]), "seconds": float(told.get("seconds", 0))}
+    shown |= {"start": str(told["start"])} if "start" in told else {}
+    return shown | {"log": {**numbers, "quarantined": list(log.get("quarantined", ()))}}
+
+
 def past_of(data: Path) -> dict[str, list[Row]]:
     """Return the newest recovery verdicts and boots. Blocks."""
     verdicts = []
-    for path in sorted((data / "verdicts").glob("*.json"), key=lambda path: path.stat().st_mtime)[-MOST_VERDICTS:]:
+    found = [path for path in (data / "verdicts").glob("*.json") if path.is_file()]
+    for path in sorted(found, key=lambda path: path.stat().st_mtime)[-MOST_VERDICTS:]:
         try:
-            verdicts.append({"file": path.name, **json.loads(path.read_text())})
-        except (OSError, ValueError, TypeError):
+            verdicts.append({"file": path.name, **_verdict(json.loads(path.read_text()))})
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             verdicts.append({"file": path.name, "verdict": "unreadable"})
     boots = read_lines(data / "watchdog/boots.jsonl")[-MOST_BOOTS:]
     return {"verdicts": verdicts[::-1], "boots": boots[::-1]}

@@ -313,7 +313,8 @@ class RealDisk:
     """The operating system's file systems."""
 
     def open(self, path: Path, *, create: bool = False, read_only: bool = False) -> DiskFile:
-        flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
+        reading = os.O_RDONLY | os.O_NONBLOCK  # of a pipe in place of a file: nobody ever writes into it
+        flags = os.O_CLOEXEC | (reading if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
         return RealFile(os.open(path, flags, 0o640))
 
     def rename(self, source: Path, target: Path) -> None:

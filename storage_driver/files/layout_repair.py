@@ -14,6 +14,7 @@ from storage_driver.files.disk import NOWHERE, Disk, FileFacts
 FOLDERS = ("commitlog", "consumequeue", "index", "rocketbox", "config")
 LOCK, QUARANTINE, TIMERS, POSITION = "lock", "quarantine", "timers", "position"
 ROOT_FILES = ("abort", "checkpoint", "reserve", "queue.tmp", "spare.tmp", "next.tmp", "copy.tmp")
+_BESIDE = (POSITION, "first", "uplink.cbor", "gaps.log")  # begun anew where they are gone; no member may, of its votes
 _TABLES = (".json", ".json.bak", ".json.tmp", ".journal", ".journal.tmp")
 
 
@@ -84,7 +85,7 @@ def _is_wrong(folder: str, facts: FileFacts) -> bool:
     if folder == "rocketbox" and facts.name == TIMERS:
         return not facts.is_folder
     # Apache's brokers of 5 have folders in config/, the uplink keeps one in rocketbox/
-    ours = folder not in ("config", "rocketbox") or facts.name == POSITION or facts.name.endswith(_TABLES)
+    ours = folder not in ("config", "rocketbox") or facts.name in _BESIDE or facts.name.endswith(_TABLES)
     return ours and (facts.is_folder or bool(facts.odd))
 
 

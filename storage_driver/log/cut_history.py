@@ -56,7 +56,7 @@ class CutHistory:
 def _read(file: StateFile) -> list[CutDone]:
     try:
         return [read_cut(item) for item in (file.load() or {"cuts": []})["cuts"]]
-    except (StateDamaged, KeyError, TypeError, ValueError):
+    except (StateDamaged, KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return []
 
 

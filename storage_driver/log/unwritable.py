@@ -37,7 +37,7 @@ def replace_unwritable(disk: ZeroingDisk, root: Path) -> list[str]:
     try:
         found = note.load()
         base, log_offset = (int(found["base"]), int(found["at"])) if found is not None else (-1, 0)
-    except (StateDamaged, KeyError, TypeError, ValueError):
+    except (StateDamaged, KeyError, TypeError, ValueError, OverflowError):
         base, log_offset = -1, 0
     if base < 0:
         return []

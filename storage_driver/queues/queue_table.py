@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from storage_driver.errors import StateDamaged
+from storage_driver.errors import MessageIllegal, StateDamaged
 from storage_driver.files.disk import Disk
 from storage_driver.files.state_file import StateFile, checksum
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.consume_queue import ConsumeQueue
-from storage_driver.record import MessageQueue
+from storage_driver.record import MessageQueue, check_queue
 
+_DAMAGED: Final = (StateDamaged, MessageIllegal, *(ValueError, TypeError, KeyError, AttributeError, OverflowError))
 PARTS: Final = {"layout", "asOf", "queues"}  # once there was no checksum
 
 
@@ -64,12 +65,19 @@ def load_table(file: StateFile) -> QueueTable:
         rows = [_row(*row) for row in value["queues"]]
         whole = all(row.first_file >= 0 for row in rows)
         return QueueTable(int(value.get("asOf", -1)) if whole else -1, [row for row in rows if row.end > 0])
-    except (StateDamaged, ValueError, TypeError, KeyError, AttributeError, OverflowError):
+    except _DAMAGED:
         return QueueTable(-1, [])
 
 
 def _row(topic: str, queue_id: int, end: int, first_file: int = -1, last: int = -1) -> QueueRow:
-    return QueueRow(MessageQueue(str(topic), int(queue_id)), int(end), int(first_file), int(last))
+    return QueueRow(_queue(topic, queue_id), int(end), int(first_file), int(last))
+
+
+def _queue(topic: str, queue_id: int) -> MessageQueue:
+    """Return a queue that was noted. Raises MessageIllegal for one that no folder can have."""
+    queue = MessageQueue(str(topic), int(queue_id))
+    check_queue(queue)
+    return queue
 
 
 class RebuildMark:
@@ -82,8 +90,8 @@ class RebuildMark:
         """Return the queues whose rebuilding did not end. Raises OSError."""
         try:
             value = self._file.load() or {"queues": []}
-            return [MessageQueue(str(topic), int(queue_id)) for topic, queue_id in value["queues"]]
-        except (StateDamaged, ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            return [_queue(topic, queue_id) for topic, queue_id in value["queues"]]
+        except _DAMAGED:
             return []
 
     def set(self, keys: Iterable[MessageQueue]) -> None:

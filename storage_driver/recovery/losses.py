@@ -143,11 +143,13 @@ class Losses:
 
 
 def _loss(item: Mapping[str, Any]) -> Loss:
-    messages = item["messages"]
+    messages, ranges = item["messages"], sorted((int(start), int(end)) for start, end in item["ranges"])
+    if not ranges:
+        raise ValueError("a loss without a range")
     return Loss(
         int(item["number"]),
         int(item["found_ms"]),
-        sorted((int(start), int(end)) for start, end in item["ranges"]),
+        ranges,
         [str(reason) for reason in item["reasons"]],
         {str(name): int(log_offset) for name, log_offset in item["witnesses"].items()},
         None if messages is None else int(messages),

@@ -119,6 +119,27 @@ def test_verdicts_that_cannot_be_read_are_passed_over_and_the_newest_are_shown(t
     assert all(isinstance(row, dict) for row in found)
 
 
+def test_a_verdict_that_is_damaged_is_unreadable_and_the_page_is_shown(tmp_path: Path) -> None:
+    folder = tmp_path / "verdicts"
+    folder.mkdir()
+    whole: dict[str, object] = {
+        "verdict": "clean",
+        "start": "2026",
+        "seconds": 1.5,
+        "log": {"torn_bytes": 0, "quarantined": []},
+    }
+    (folder / "0.json").write_text(json.dumps(whole))
+    wrong: list[dict[str, object]] = [{"log": 5}, {"log": {"torn_bytes": "many"}}, {"seconds": []}]
+    wrong.append({"log": {"quarantined": 7}})
+    for number, change in enumerate(wrong):
+        (folder / f"1{number}.json").write_text(json.dumps({**whole, **change}))
+    (folder / "20.json").write_text("[" * 100_000)
+    (folder / "21.json").symlink_to("nowhere")
+    os.mkfifo(folder / "22.json")
+    found = past_of(tmp_path)["verdicts"]
+    assert sorted(row["verdict"] for row in found) == ["clean", *5 * ["unreadable"]]
+
+
 def test_a_quota_is_a_bar_of_what_is_shipped_and_what_is_not() -> None:
     assert quota_of(500, 100, 0) is None
     made = quota_of(500, 100, 1000)

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.slow
 QUEUE = MessageQueue("weather", 0)
 FILES = (
     *("lock", "abort", "checkpoint", "rocketbox/position", "rocketbox/queues.json", "rocketbox/clock.json"),
+    *("rocketbox/first", "rocketbox/uplink.cbor", "rocketbox/gaps.log"),
     *("rocketbox/identity.json.bak", "rocketbox/clock.json.tmp", "config/topics.json", "config/topics.json.tmp"),
     *("queue.tmp", "spare.tmp", "index/20231114221320000", "consumequeue/weather/0/00000000000000000000"),
 )

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 from collections.abc import Iterator
 from itertools import count
@@ -15,7 +16,9 @@ from storage_driver.errors import StoreRefused, StoreUnwritable
 from storage_driver.files.disk import RealDisk
 from storage_driver.files.layout_repair import FOLDERS
 from storage_driver.files.memory_layer import MemoryLayer
+from storage_driver.files.state_file import StateFile
 from storage_driver.index.index_file import IndexSize
+from storage_driver.log.cut_history import CutHistory
 from storage_driver.record import Message, MessageQueue, encode_host, encode_properties
 from storage_driver.recovery.opening import (
     VERDICTS_KEPT,
@@ -318,3 +321,32 @@ async def test_tables_that_cannot_be_saved_keep_no_messages_off_and_are_told_unt
     with protected(root / "config"):
         async with open_store(config(root), now_ms=lambda: NOW) as store:
             await store.wait_committed(store.put(Message("weather", 0, b"new", b"", 0, 0, NOW, HOST)).end)
+
+
+TOLD = {"number": 1, "found_ms": 5, "reasons": ["r"], "witnesses": {}, "messages": 1, "queues": [], "more": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("losses.json", {"layout": 1, "losses": [{**TOLD, "ranges": []}]}),
+        ("rebuilding.json", {"layout": 1, "queues": [["", 0]]}),
+        ("rebuilding.json", {"layout": 1, "queues": [["..", 0]]}),
+        ("rebuilding.json", {"layout": 1, "queues": [["T" * 300, 0]]}),
+        ("queues.json", {"layout": 1, "asOf": 99, "queues": [["", 1, 30, 0, 99]]}),
+        ("queues.json", {"layout": 1, "asOf": 99, "queues": [["../../config", 1, 30, 0, 99]]}),
+        ("unwritable.json", {"base": 0, "at": math.inf}),
+        ("cuts.json", {"cuts": [{"log_offset": 5, "end": math.inf, "reason": "x", "quarantined": [], "messages": 2}]}),
+        ("cuts.json", {"cuts": ["x"]}),
+    ],
+)
+def test_numbers_and_names_that_nobody_wrote_keep_no_store_from_starting(
+    name: str, content: object, ids: Iterator[int]
+) -> None:
+    disk = empty()
+    opened(disk, ids).lock.release()
+    StateFile(disk, ROOT / "rocketbox" / name).save(content)
+    again = opened(disk, ids)
+    assert again.recovered.end == 0
+    assert CutHistory(disk, ROOT).unacknowledged() == []
+    again.lock.release()
