@@ -43,7 +43,7 @@ class BoxFiles:
             return Owner(str(found["owner_id"]), bytes.fromhex(found["secret"]))
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError) as exc:
+        except (ValueError, TypeError, KeyError, RecursionError) as exc:
             raise ProvisioningError("E203", f"{self.owner} is damaged: reset the box to factory state") from exc
 
 

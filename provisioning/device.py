@@ -17,7 +17,7 @@ from provisioning.frame import ACK, CHUNK, PROGRESS, REQUEST, Message, SerialFra
 from provisioning.incoming import IncomingFile, make_room
 from provisioning.port import Line
 from provisioning.session import PROTO, Session
-from provisioning.slots import file_digest
+from provisioning.slots import SlotError, file_digest
 from provisioning.speed_trial import SpeedTrial
 from provisioning.transfer import WINDOW, FileSender, chunk_bytes
 from provisioning.transfers import Download, Transfers
@@ -120,7 +120,7 @@ class Device:
             reply = self._session.result(number, result)
         except* ProvisioningError as group:
             reply = self._session.error(number, _first(group))
-        except* (OSError, ValueError, TypeError, KeyError) as group:
+        except* (OSError, ValueError, TypeError, KeyError, SlotError) as group:
             reply = self._session.error(number, _failed(op, _first(group)))
         finally:
             self._session.end_work(trio.current_time())
@@ -229,8 +229,8 @@ class Device:
         written = await self._in_thread(self._box.hands.support, path)
         path = written if isinstance(written, Path) else path  # elsewhere when that disk is full
         size, sha256 = await self._in_thread(file_digest, path)
-        baud = self._line.baud
-        sender = FileSender(size, chunk=chunk_bytes(baud), baud=baud, have=min(size, int(arguments.get("have", 0))))
+        baud, have = self._line.baud, max(0, int(arguments.get("have", 0)))
+        sender = FileSender(size, chunk=chunk_bytes(baud), baud=baud, have=min(size, have))
         number = self._transfers.send(path, sender).number
         self._timed.set()
         return {"t": number, "size": size, "sha256": sha256}

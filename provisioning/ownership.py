@@ -59,7 +59,7 @@ class Patience:
     def failed(self, now_s: float) -> float:
         """Count one failure, return the wait it costs."""
         wait_s = min(300.0, 2.0**self._failures)
-        self._failures += 1
+        self._failures = min(self._failures + 1, 9)
         self._open_s = now_s + wait_s
         return wait_s
 

@@ -12,6 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,6 +44,18 @@ class SlotState(NamedTuple):
 
     def version(self, slot: str) -> str:
         return self.versions.get(slot, "-")
+
+
+def _state_of(found: Mapping[str, Any]) -> SlotState:
+    """Return a state that was saved. Raises ValueError, TypeError, AttributeError for what nobody saved."""
+    known = {key: value for key, value in found.items() if key in SlotState._fields}
+    for name in ("committed", "bad"):
+        known[name] = tuple(map(str, known.get(name, ())))
+    state = SlotState(**known)
+    slots = state.active in ("a", "b") and state.trial in (None, "a", "b") and isinstance(state.versions, dict)
+    if not slots or type(state.tries) is not int or type(state.serial) is not int:
+        raise ValueError("no state of slots")
+    return state
 
 
 def at_boot(state: SlotState) -> tuple[SlotState, str]:
@@ -79,17 +92,21 @@ class Slots:
         self.base, self.folder = base, base / "slots"
 
     def load(self) -> SlotState:
-        """Read the state; a missing file is a box that has only slot a."""
-        try:
-            found = json.loads((self.folder / "state.json").read_text())
-        except FileNotFoundError:
-            return SlotState()
-        except ValueError as exc:
-            raise SlotError(f"{self.folder / 'state.json'} is damaged: {exc}; restore it from state.json.old") from exc
-        known = {key: value for key, value in found.items() if key in SlotState._fields}
-        for name in ("committed", "bad"):
-            known[name] = tuple(known.get(name, ()))
-        return SlotState(**known)
+        """Read the state, the one before where it is damaged; a missing file is a box that has only slot a.
+
+        Raises SlotError.
+        """
+        damage = ""
+        for name in ("state.json", "state.json.old"):
+            try:
+                return _state_of(json.loads((self.folder / name).read_text()))
+            except FileNotFoundError:
+                continue
+            except (ValueError, TypeError, AttributeError, RecursionError) as exc:
+                damage = damage or f"{self.folder / name} is damaged: {exc}"
+        if damage:
+            raise SlotError(f"{damage}; without it the box counts as one that has only slot a: install a bundle then")
+        return SlotState()
 
     def save(self, state: SlotState) -> SlotState:
         """Replace the state durably, return it with its new serial number."""
@@ -101,6 +118,10 @@ class Slots:
             json.dump(counted._asdict(), out)
             out.flush()
             os.fsync(out.fileno())
+        with suppress(FileNotFoundError):  # the first one
+            before = self.folder / "state.json.old"
+            before.unlink(missing_ok=True)
+            os.link(self.folder / "state.json", before)
         os.replace(fresh, self.folder / "state.json")
         sync_folder(self.folder)
         return counted

@@ -591,3 +591,18 @@ async def test_an_owner_installs_rolls_back_and_releases_and_a_senseless_wish_co
     await at_the_cable(cable, box, during)
     assert left == ["safe"]
     assert not box.files.keys.exists()
+
+
+async def test_a_box_whose_slots_cannot_be_read_says_so_on_the_line(tmp_path: Path) -> None:
+    cable, box = Cable(tmp_path), folder_box(tmp_path / "box")
+    for name in ("state.json", "state.json.old"):
+        (tmp_path / "box/opt/slots" / name).write_text("[")
+
+    async def during() -> None:
+        talk = await talk_to(cable)
+        with pytest.raises(ProvisioningError, match=r"E501 identify failed on the box: SlotError.*is damaged"):
+            await talk.identify()
+        assert (await talk.request("status"))["state"] == "ok"
+        await talk.line.aclose()
+
+    await at_the_cable(cable, box, during)

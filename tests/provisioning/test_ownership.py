@@ -45,5 +45,6 @@ def test_the_wait_doubles_up_to_five_minutes_and_ends_with_success() -> None:
         now += waits[-1]
         assert patience.wait_s(now) == 0
     assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    assert {patience.failed(now) for _ in range(2000)} == {300}
     patience.succeeded()
     assert patience.failed(now) == 1

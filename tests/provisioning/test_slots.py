@@ -172,9 +172,6 @@ def test_each_change_of_state_has_a_new_serial_and_a_box_without_state_runs_slot
     found = slots(tmp_path)
     before = found.load().serial
     assert found.save(found.load()).serial == before + 1
-    (tmp_path / "opt/slots/state.json").write_text("{")
-    with pytest.raises(SlotError, match="damaged"):
-        found.load()
 
 
 def test_the_command_line_boots_commits_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,3 +222,22 @@ def test_a_slot_that_is_part_of_a_read_only_image_is_linked_checked_and_later_re
     assert not (tmp_path / "opt/slots/a").is_symlink()
     assert (tree / "lib/a.py").exists()
     assert "slot=a" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[]", "null", '{"active": "c"}', '{"versions": []}', '{"committed": null}', "\xff"]
+)
+def test_of_a_damaged_state_the_one_before_is_taken(tmp_path: Path, damage: str) -> None:
+    found = slots(tmp_path)
+    before = found.save(TRIAL)
+    found.save(committed(TRIAL))
+    state = found.folder / "state.json"
+    state.write_bytes(damage.encode("latin-1"))
+    assert found.load() == before
+    assert found.boot()[1] == "b"
+    assert json.loads(state.read_text())["tries"] == TRIAL.tries - 1
+    for name in ("state.json", "state.json.old"):
+        (found.folder / name).write_bytes(damage.encode("latin-1"))
+    with pytest.raises(SlotError, match=r"state\.json is damaged: "):
+        found.load()
+    assert main(["boot", "--base", str(found.base)]) == 1

@@ -31,6 +31,17 @@ def test_systemd_finds_nothing_wrong_with_any_unit(tmp_path: Path) -> None:
     assert (done.returncode, said) == (0, [])
 
 
+def test_a_disk_without_room_for_byte_code_is_told_with_the_next_step(tmp_path: Path) -> None:
+    for name, code in (("systemd-sysusers", 0), ("systemd-tmpfiles", 0), ("py3compile", 1)):
+        (tmp_path / name).write_text(f"#!/bin/sh\nexit {code}\n")
+        (tmp_path / name).chmod(0o755)
+    words = ["sh", str(TOP / "systemd/debian/postinst"), "configure"]
+    path = f"{tmp_path}:/usr/bin:/bin"
+    done = subprocess.run(words, capture_output=True, text=True, env={"PATH": path}, check=False)
+    assert done.returncode == 1
+    assert "Free some MiB there (df /usr; df -i /usr), then: sudo dpkg --configure rocketbox" in done.stderr
+
+
 @pytest.mark.slow
 def test_the_service_is_exposed_by_at_most_one_and_a_half() -> None:
     words = ["systemd-analyze", "security", "--offline=yes", "--threshold=15", str(TOP / "systemd/rocketbox.service")]
