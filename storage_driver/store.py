@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator, Callable, Container, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +21,7 @@ from storage_driver.log.commit_log import Writing
 from storage_driver.log.cut_history import CutDone
 from storage_driver.log.lineage import Lineage
 from storage_driver.log.marks import Mark
+from storage_driver.log.scan import covered
 from storage_driver.log.segment import SegmentFacts
 from storage_driver.log.truncation import Truncation
 from storage_driver.log.unwritable import note_unwritable
@@ -95,9 +96,16 @@ class MessageStore:
             self._begin_shared(opened.committed)
 
     def damaged(self) -> list[tuple[int, int]]:
-        """Return the ranges of the log that this recovery or an earlier one found damaged and covered. Blocks."""
-        before = known_damage(self.config, self._disk, (run for run, _ in self.lineage.runs))
-        return sorted({*before, *((damage.start, damage.end) for damage in self.verdict.quarantined)})
+        """Return the ranges of the log that this recovery or an earlier one found damaged and covered. Blocks.
+
+        A verdict of an earlier one has no checksum: what of its ranges is covered counts, and no message.
+        """
+        known = known_damage(self.config, self._disk, (run for run, _ in self.lineage.runs))
+        found = {(damage.start, damage.end) for damage in self.verdict.quarantined}
+        for start, end in known:
+            with suppress(OSError):  # a bad sector: it is shipped, or told, as any other
+                found.update(covered(self._log.segments, start, min(end, self._log.committed)))
+        return sorted(found)
 
     # ---- a log that others share
 

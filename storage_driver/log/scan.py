@@ -1,6 +1,6 @@
 """Walking the records of a segment, finding the next good one behind damage, covering damage with filler."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
 from struct import error as StructError
 
@@ -48,6 +48,22 @@ class Bad(NamedTuple):
 def is_filler(entry: DispatchEntry) -> bool:
     """Tell whether a record only covers a damaged range."""
     return entry.topic == FILLER_TOPIC and entry.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK
+
+
+def covered(segments: Iterable[Segment], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield what of a log range is filler or blank, from where that begins in each segment. Raises OSError."""
+    for segment in segments:
+        at = begin = max(start, segment.base)
+        while at < min(end, segment.end):
+            item = next(walk(segment, at, check_crc=False))
+            if isinstance(item, Blank):
+                at = segment.end
+            elif isinstance(item, DispatchEntry) and is_filler(item):
+                at += item.size
+            else:
+                break
+        if begin < at:
+            yield begin, min(at, end)
 
 
 def walk(segment: Segment, at: int, *, check_crc: bool = True) -> Iterator[DispatchEntry | Blank | Bad]:

@@ -324,12 +324,19 @@ def known_damage(config: StoreConfig, disk: Disk, runs: Iterable[int]) -> list[t
     """Return the ranges of the log that recoveries of these runs covered, as far as their verdicts are kept. Blocks."""
     known, ranges = {f"{run:016x}" for run in runs}, list[tuple[int, int]]()
     folder = _verdicts(config)
-    for name in [facts.name for facts in disk.list(folder) if facts.name.startswith("store-")]:
+    for name in [facts.name for facts in disk.list(folder) if facts.name.startswith("store-") and not facts.odd]:
         try:
             told = json.loads(disk.open(folder / name, read_only=True).read(1 << 20, 0))
             if told["run"] in known:
                 ranges += [(int(damage["from"]), int(damage["to"])) for damage in told["log"]["quarantined"]]
-        except (OSError, ValueError, KeyError, TypeError):  # a verdict is for people: what is not there is not told
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            OverflowError,
+            RecursionError,
+        ):  # a verdict is for people: what is not there is not told
             continue
     return ranges
 

@@ -201,6 +201,27 @@ async def test_the_uplink_hears_of_the_range(tmp_path: Path) -> None:
             assert start <= CUT < 2 * SEGMENT <= end, "what the next start hears of, too"
 
 
+async def test_a_verdict_with_a_wrong_number_has_no_message_told_as_damaged(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    sent = await fill(root)
+    with first_file(root).open("r+b") as file:
+        file.seek(sent[100][2] + 200)
+        file.write(b"\xff" * 10)
+    (root / "rocketbox/position").unlink()
+    (root / "rocketbox/queues.json").unlink()
+    async with open_store(config(root), now_ms=lambda: NOW) as store:
+        found = [(sent[100][2], sent[101][2])]
+        assert store.damaged() == found
+    (verdict,) = [path for path in (tmp_path / "verdicts").iterdir() if "body CRC" in path.read_text()]
+    for name, wrong in (("to", sent[900][2]), ("from", sent[90][2]), ("from", sent[100][2] - 7), ("to", 1 << 70)):
+        told = json.loads(verdict.read_text())
+        told["log"]["quarantined"].append({"from": found[0][0], "to": found[0][1], name: wrong})
+        verdict.write_text(json.dumps(told))
+    os.mkfifo(tmp_path / "verdicts/store-000009-000000000000009.json")
+    async with open_store(config(root), now_ms=lambda: NOW) as store:
+        assert store.damaged() == found
+
+
 async def test_receipts_alone_know_that_there_was_more(tmp_path: Path) -> None:
     root = tmp_path / "store"
     sent = await fill(root)
