@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from pathlib import Path
 
@@ -10,14 +11,16 @@ from appliance.access.private_file import replace_private
 
 NAME = "page.token"
 BYTES = 18  # 24 characters
+LEGAL = re.compile("[!-~]{8,}")
 
 
 def read_token(data: Path) -> str:
-    """Return the token, making one if there is none. Blocks. Raises OSError."""
+    """Return the token, making one if there is none, or what is there could be guessed. Blocks. Raises OSError."""
     try:
-        return (data / NAME).read_text().strip() or new_token(data)
+        token = (data / NAME).read_text(errors="replace").strip()
     except FileNotFoundError:
-        return new_token(data)
+        token = ""
+    return token if LEGAL.fullmatch(token) else new_token(data)
 
 
 def new_token(data: Path) -> str:

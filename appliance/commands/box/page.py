@@ -6,7 +6,14 @@ import sys
 
 from appliance.access.page_token import new_token, read_token
 from appliance.commands.box.status import running_page
-from appliance.commands.settings import add_config_arguments, chosen_config, config_file, data_folder, no_folder
+from appliance.commands.settings import (
+    add_config_arguments,
+    as_owner_of,
+    chosen_config,
+    config_file,
+    data_folder,
+    no_folder,
+)
 from appliance.errors import ConfigError
 from appliance.interfaces import own_address, read_interfaces
 from netstack.serving.addresses import is_loopback
@@ -34,7 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     try:
         config = chosen_config(arguments, data)
-        token = new_token(data) if arguments.new_token else read_token(data) if arguments.token else None
+        with as_owner_of(data):  # the box reads it
+            token = new_token(data) if arguments.new_token else read_token(data) if arguments.token else None
     except ConfigError as exc:
         print(f"rocketbox: {exc}", file=sys.stderr)
         return 1

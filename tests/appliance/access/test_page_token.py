@@ -19,9 +19,11 @@ def test_a_token_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_is_no_token_that_everybody_has(tmp_path: Path) -> None:
-    for text in ("", "\n", "  \n"):
-        (tmp_path / NAME).write_text(text)
-        assert len(read_token(tmp_path)) == 24
+    for text in (b"", b"\n", b"  \n", bytes(25), b"\xff" * 25, b"short\n"):
+        (tmp_path / NAME).write_bytes(text)
+        token = read_token(tmp_path)
+        assert len(token.strip("\0")) == 24
+        assert read_token(tmp_path) == token
 
 
 @pytest.mark.parametrize("given", ["", "abc", "abcde", "ABCD", " abcd", "ü", "\udcff"[:0]])

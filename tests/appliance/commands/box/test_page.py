@@ -1,11 +1,14 @@
 """`rocketbox page` without a configuration file: the page of the box that runs in the data folder."""
 
 import json
+import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from appliance.__main__ import main
+from appliance.access.page_token import NAME
 from appliance.commands import settings
 
 
@@ -31,3 +34,14 @@ def test_the_page_of_a_running_box_is_found_without_its_configuration(
     (tmp_path / "box.toml").write_text("[page]\nport = 8100\n")
     assert main(["page", "--data", "var", "--config", "box.toml"]) == 0
     assert capsys.readouterr().out.startswith("http://localhost:8100/\n"), "a file that is named counts"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files for another user")
+@pytest.mark.parametrize("option", ["--token", "--new-token"])
+def test_a_token_that_root_makes_can_be_read_by_the_box(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with TemporaryDirectory() as folder:  # others may go through the folders above
+        os.chown(folder, 65534, 65534)
+        assert main(["page", "--data", folder, option]) == 0
+        token = Path(folder) / NAME
+        assert token.read_text().strip() in capsys.readouterr().out
+        assert (token.stat().st_uid, os.geteuid()) == (65534, 0)
