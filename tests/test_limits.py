@@ -30,6 +30,7 @@ DEEP: dict[str, int] = {
 _EDGE, _APPLICATION = "one connection or request that fails ends alone", "the application's code may raise anything"
 BROAD: dict[str, str] = {
     "appliance/admin.py _answer": _EDGE,
+    "appliance/broker/consume/sessions.py Sessions._tell": "at the edge of a connection: what one is told",
     "appliance/broker/transactions/checks.py TransactionChecks._ask": "at the edge of a connection: what one is told",
     "appliance/requests.py Responder.__call__": _EDGE,
     "appliance/requests.py Responder._guarded.guarded": _EDGE,

@@ -47,19 +47,26 @@ class Deletion:
         self._one_thread = trio.CapacityLimiter(1)
         self.topics = 0  # that were deleted so far
 
-    async def delete_topic(self, topic: str) -> None:
-        """Delete the topic's queues; its records leave with the log. Raises OSError, LogFailed."""
+    async def delete_topic(self, topic: str, *, unless: Callable[[], bool] = lambda: False) -> bool:
+        """Delete the topic's queues; its records leave with the log. Raises OSError, LogFailed.
+
+        `unless`: asked at the last moment whether it is used again; return whether the queues are gone.
+        """
         async with self._flusher.guard:
-            if not self._of(topic):
+            old = self._of(topic)
+            if not old:
                 self._appender.forget_topic(topic)
-                return
-            await self._drop(topic, lambda queue: True)
+                return True
+            await self._drop(topic, lambda queue: not unless())
+            if not all(queue.dropped for queue in old):
+                return False
             end = min(self._log.end, self._log.read_to)
         # Rounds go on meanwhile: of a log that others share nobody knows how long this takes.
         await self._log.wait_committed(min(end, self._log.end))  # the position goes past all that was on its way
         async with self._flusher.guard:
             await self._flusher.save()  # recovery must not bring them back, wherever it starts
             await self._flusher.save_ends(self._flusher.restart.values.queues_to)
+        return True
 
     async def restart_queue(self, topic: str, queue_id: int) -> None:
         """Delete a queue of a copied log whose numbers begin again, with those of its topic that ended before it.

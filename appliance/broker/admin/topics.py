@@ -131,9 +131,7 @@ class TopicAdmin:
         if failure is not None:
             return request.reply(ResponseCode.SYSTEM_ERROR, failure)
         for each in names:
-            if self._topics.get(each) is None:  # else somebody sent to it meanwhile and was told that it is stored
-                with trio.CancelScope(shield=True):  # the tool may hang up: no half of a topic stays
-                    await self._store.delete_topic(each)
+            if await self._drop_queues(each):
                 self._tables.offsets.drop_topic(each)
         try:  # an old offset would keep groups from the first messages of a topic of this name
             await self._tables.offsets.flush()
@@ -141,6 +139,16 @@ class TopicAdmin:
             text = f"the offsets of topic[{name}] are not deleted on disk: {exc}; delete it again"
             return request.reply(ResponseCode.SYSTEM_ERROR, text)
         return request.reply()
+
+    async def _drop_queues(self, name: str) -> bool:
+        """Drop the queues of a deleted topic, unless somebody sent to it meanwhile and was told that it is stored.
+
+        Tell whether they are gone.
+        """
+        if self._topics.get(name) is None:
+            with trio.CancelScope(shield=True):  # the tool may hang up: no half of a topic stays
+                return await self._store.delete_topic(name, unless=lambda: self._topics.get(name) is not None)
+        return False
 
     def _retries_of(self, name: str) -> list[str]:
         """Return the topics in which messages of this one come again by POP. Source: RocketMQ 5.5.0 deleteTopic."""
@@ -233,9 +241,8 @@ class TopicAdmin:
 
     async def _clean(self, request: RemotingCommand) -> RemotingCommand:
         for name in self._store.topics():
-            if self._topics.get(name) is None and name not in SYSTEM_TOPICS and not self._topics.is_system(name):
-                with trio.CancelScope(shield=True):
-                    await self._store.delete_topic(name)
+            if name not in SYSTEM_TOPICS and not self._topics.is_system(name):
+                await self._drop_queues(name)
         return request.reply()
 
 

@@ -3,6 +3,7 @@
 Source: RocketMQ 4.9.8 ClientManageProcessor, ConsumerManageProcessor, AdminBrokerProcessor.
 """
 
+import logging
 from collections.abc import Callable
 
 import trio
@@ -25,6 +26,8 @@ from netstack.wire.codes import RequestCode, ResponseCode
 from netstack.wire.command import RemotingCommand
 from netstack.wire.headers import ConsumerGroupHeader, UnregisterClientHeader
 from storage_driver.named_tuple import NamedTuple
+
+log = logging.getLogger("appliance.broker")
 
 CALM_S = 0.02  # a thousand members that join at once cause some notifications each, not a thousand
 SCAN_S = 10.0
@@ -176,7 +179,10 @@ class Sessions:
         if members is None or not self._notify or (group is not None and not group.notify_members):
             return
         for peer in members.members:
-            peer.tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name})
+            try:
+                peer.tell(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name})
+            except Exception:  # of one member: the others are told
+                log.exception("event=member_not_told group=%s peer=%s next_step=report_this", name, peer)
 
     async def run_expiry(self) -> None:
         """Every ten seconds disconnect silent clients and forget old locks, until cancelled."""

@@ -161,6 +161,25 @@ async def test_fewer_queues_hide_no_message_and_deleting_ends_offsets_and_messag
         assert (await b.send(queue_id=3))[0].queue_offset == 0
 
 
+async def test_what_is_sent_while_its_topic_is_deleted_and_was_acknowledged_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench(tmp_path) as b:
+        await b.send(queue_id=3)
+        flusher = b.store._flusher
+        save = flusher.save
+
+        async def save_and_send() -> None:
+            await save()
+            monkeypatch.undo()
+            b.topics.ensure("T", queues=4)  # as a send makes it
+            await b.send(queue_id=3)
+
+        monkeypatch.setattr(flusher, "save", save_and_send)
+        assert (await b.ask(Code.DELETE_TOPIC_IN_BROKER, topic="T")).code == 0
+        assert (b.topics.get("T") is not None, len(await b.small.all("T", 3))) == (True, 2)
+
+
 @pytest.mark.parametrize(
     "name", ["TBW102", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRACE_TOPIC", "box", "Edge", "RBX_PROBE", "../x", ""]
 )

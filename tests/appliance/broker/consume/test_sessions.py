@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from appliance.broker.consume import queue_locks, sessions
 from appliance.broker.consume.queue_locks import QueueLocks
 from appliance.broker.consume.sessions import SessionTables
 from appliance.broker.tables.arrivals import Arrivals
-from appliance.broker.tables.clients import ClientTable
+from appliance.broker.tables.clients import ClientTable, Joining, Member
 from appliance.broker.tables.compile_pace import CompilePace
 from appliance.broker.tables.groups import GroupTable
 from appliance.broker.tables.topics import TopicRules, TopicTable
@@ -154,14 +154,8 @@ async def test_a_thread_reads_large_bodies_and_the_answers_are_the_same(
     assert threading.get_ident() not in threads
 
 
-def test_locks_count_for_the_address_that_asks_except_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_locks, "MOST_LOCKS", 20)
-    monkeypatch.setattr(queue_locks, "ALWAYS_ALLOWED", 1)
-
-    def now_ms() -> int:
-        return 0
-
-    tables = SessionTables(
+def session_tables(now_ms: Callable[[], int]) -> SessionTables:
+    return SessionTables(
         TopicTable(MemoryStateFile(), TopicRules("Edge", "box"), now_ms=now_ms),
         GroupTable(MemoryStateFile(), now_ms=now_ms),
         ClientTable(now_ms=now_ms),
@@ -169,6 +163,35 @@ def test_locks_count_for_the_address_that_asks_except_on_this_machine(monkeypatc
         Arrivals(10, lambda queue: 0),
         CompilePace(lambda: 0.0),
     )
+
+
+class Untold(FakePeer):
+    def tell(self, code: int, ext: Mapping[str, str], body: bytes = b"") -> None:
+        raise ValueError("not told")
+
+
+async def test_a_member_that_cannot_be_told_keeps_no_other_from_hearing(caplog: pytest.LogCaptureFixture) -> None:
+    tables = session_tables(lambda: 0)
+    made = sessions.Sessions(tables, broker="box", now_ms=lambda: 0, property_filter=True, notify=True)
+    joining = Joining("CG", "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET", ())
+    other = FakePeer(2)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.run)
+        for number, peer in enumerate((Untold(), other)):
+            tables.clients.consumer_joined(peer, Member(f"c@{number}", "JAVA", 409, 0), joining)
+        assert (await other.wait_told())[0][:2] == (40, {"consumerGroup": "CG"})
+        nursery.cancel_scope.cancel()
+    assert "event=member_not_told group=CG" in caplog.text
+
+
+def test_locks_count_for_the_address_that_asks_except_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_locks, "MOST_LOCKS", 20)
+    monkeypatch.setattr(queue_locks, "ALWAYS_ALLOWED", 1)
+
+    def now_ms() -> int:
+        return 0
+
+    tables = session_tables(now_ms)
     asked = sessions.Sessions(tables, broker="box", now_ms=now_ms, property_filter=True, notify=False)
     lock = asked.handlers()[41]
 
