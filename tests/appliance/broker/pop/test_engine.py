@@ -345,6 +345,17 @@ async def test_receivers_of_a_topic_of_many_queues_let_others_have_their_turn(tm
         assert await turns_of_others(partial(bench.engine.peek, wanted, peer)) >= 8
 
 
+async def test_a_receiver_that_has_some_messages_waits_for_no_other_that_looks_at_many_queues(tmp_path: Path) -> None:
+    async with pop_bench(tmp_path) as bench:
+        bench.topics.ensure("Wide", queues=100)
+        for queue_id in range(100):
+            await bench.send(b"x", topic="Wide", queue_id=queue_id)
+        await bench.engine._wide.acquire()
+        with trio.fail_after(30):
+            assert len(bodies(await bench.receive(topic="Wide"))) == 32
+        bench.engine._wide.release()
+
+
 async def test_who_waits_is_asked_about_no_queue_that_has_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
