@@ -48,10 +48,11 @@ class PopReceiver:
 class GroupWaits(Waiter):
     """The receivers of one group on one topic, which the arrivals know as one waiter."""
 
-    __slots__ = ("receivers", "watched")
+    __slots__ = ("entered", "receivers", "watched")
 
     def __init__(self) -> None:
         super().__init__(())
+        self.entered = 0  # receivers that have not left, also those that are woken
         self.receivers: dict[PopReceiver, None] = {}  # in order
         self.watched: dict[MessageQueue, int] = {}  # queue -> how many receivers
 
@@ -121,6 +122,7 @@ class PopWaits:
         waits = self._waits.get((group, topic))
         if waits is None:
             waits = self._waits[group, topic] = GroupWaits()
+        waits.entered += 1
         waits.receivers[receiver] = None
         for queue in receiver.queues:
             count = waits.watched.get(queue, 0)
@@ -138,5 +140,6 @@ class PopWaits:
             if not waits.watched[queue]:
                 del waits.watched[queue]
                 self._arrivals.unwatch(queue, waits)
-        if not waits.watched:
+        waits.entered -= 1
+        if not waits.entered:
             del self._waits[group, topic]

@@ -66,3 +66,13 @@ async def test_who_left_is_forgotten() -> None:
     waits.leave("G", "T", first)
     assert not waits.anybody("G", "T")
     assert ZERO not in arrivals.watched
+
+
+async def test_receivers_of_a_topic_without_queues_leave_one_after_the_other() -> None:
+    """Of a deleted topic, in order: the second one failed, and of gRPC stayed counted among the parked pulls."""
+    first, second = receiver(), receiver()
+    _, waits = waiting(first, second)
+    waits.leave("G", "T", first)
+    assert not waits.is_empty
+    waits.leave("G", "T", second)
+    assert waits.is_empty
