@@ -226,7 +226,10 @@ def enter_safe(box: SystemPaths, action: Action) -> None:
     """Close the ports, leave the serial line and a status; one more try after six hours."""
     box.marker.parent.mkdir(parents=True, exist_ok=True)
     box.marker.write_text(action.text + "\n")
-    first = {"config": "correct what `rocketbox config check` names", "port": "stop what `rocketbox doctor` names"}
+    first = {  # a certificate or keys that cannot be used end with the same code, and only the journal names them
+        "config": "correct what `rocketbox config check` or the end of `journalctl -u rocketbox` names",
+        "port": "stop what `rocketbox doctor` names",
+    }
     step = f"{first.get(action.cause, 'run `rocketbox doctor`')}, then `rocketbox safe leave`"
     _write_health(box, "safe", {"code": "D204", "text": action.text, "next": step})
     box.run(["systemctl", "--no-block", "stop", *UNITS])

@@ -84,7 +84,8 @@ def certificate_conditions(seen: TlsStatistics, now_ms: int, trusted: bool) -> I
     yield from certificate("certificate_ends", "the TLS certificate", left_s, step, trusted=trusted)
     if seen.failure:
         text = f"new TLS files are not in use: {seen.failure}"
-        yield Condition("certificate_refused", text, "fix the files")
+        step = "put a certificate and its key in place, or `rocketbox tls make`; the one in use stays until then"
+        yield Condition("certificate_refused", text, step)
 
 
 def make_guard(config: Config, data: Path, *, now_ms: Callable[[], int]) -> Guard:

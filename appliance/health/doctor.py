@@ -264,9 +264,7 @@ def _boots(facts: Facts) -> Iterator[Finding]:
 def _network(facts: Facts) -> Iterator[Finding]:
     if "addresses" in facts and not facts["addresses"]:
         reason = "routes name an address that clients cannot reach"
-        step = _step(
-            facts, "plug in the network cable, check DHCP: `networkctl status`", "give the container a network"
-        )
+        step = _step(facts, "plug in the network cable, check DHCP: `ip address`", "give the container a network")
         yield Finding("D301", "error", "no address but loopback", reason, step)
     for address in facts.get("duplicate_addresses", ()):
         step = "give one of the two another address"

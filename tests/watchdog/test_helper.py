@@ -216,6 +216,15 @@ def test_a_port_that_another_program_has_ends_in_safe_mode_and_never_in_a_reboot
     assert reason["next"] == "stop what `rocketbox doctor` names, then `rocketbox safe leave`"
 
 
+def test_a_start_that_refuses_its_configuration_names_where_the_reason_is(tmp_path: Path) -> None:
+    root = box_root(tmp_path / "box")
+    verb(root, "record", environ=CONFIG)
+    verb(root, "run")
+    (reason,) = json.loads((root / "run/rocketbox/health.json").read_text())["reasons"]
+    for place in ("`rocketbox config check`", "`journalctl -u rocketbox`", "`rocketbox safe leave`"):
+        assert place in reason["next"]
+
+
 @pytest.mark.parametrize(("later_s", "cause"), [(0, "config"), (40, "config"), (60, "storage")])
 def test_a_client_that_starts_the_product_again_at_once_does_not_hide_why_it_ended(
     tmp_path: Path, later_s: int, cause: str

@@ -59,6 +59,8 @@ def run(arguments: argparse.Namespace) -> int:
     for cut in taken_back:
         acknowledged = cut not in new or arguments.acknowledge
         print(_json(cut, acknowledged) if arguments.json else describe_cut(cut, acknowledged))
+    if (fresh or new) and arguments.acknowledge and not arguments.json:
+        print("`rocketbox status` is without them within half a minute")
     if not losses.found and not taken_back and not arguments.json:
         print("nothing was lost, as far as the log has been read (Scrub in `rocketbox status`)")
     return 1 if (fresh or new) and not arguments.acknowledge else 0

@@ -155,6 +155,8 @@ def test_the_alarm_comes_thirty_days_before_the_end_and_only_with_a_clock_that_c
     assert (found.id, "29 days" in found.text) == ("certificate_ends", True)
     (found,) = certificate_conditions(seen, end_ms + day_ms, True)
     assert "expired" in found.text
+    (_, found) = certificate_conditions(seen._replace(failure="box.crt: holds no certificate"), end_ms, True)
+    assert ("box.crt" in found.text, "`rocketbox tls make`" in found.next) == (True, True)
     assert list(certificate_conditions(seen, end_ms + day_ms, False)) == []
 
 

@@ -37,8 +37,11 @@ async def test_a_box_that_lost_messages_is_not_well_until_it_is_acknowledged_whi
     assert (told["messages"], told["acknowledged"], told["number"]) == (24, False, 1)
     async with running_box(tmp_path):
         assert await command("loss", "--data", tmp_path, "--acknowledge") == 0
-        assert "12  messages of T, queue 0" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert "12  messages of T, queue 0" in said
+        assert said.endswith("`rocketbox status` is without them within half a minute\n")
     assert await command("loss", "--data", tmp_path) == 0
+    assert "half a minute" not in capsys.readouterr().out
 
 
 @pytest.mark.slow
