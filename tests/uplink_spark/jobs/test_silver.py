@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from uplink_spark.jobs import care, tables
 from uplink_spark.jobs.bronze import Bronze, BronzeConfig
-from uplink_spark.jobs.silver import take_in
+from uplink_spark.jobs.silver import LONGEST_MS, take_in
 from uplink_spark.jobs.table.commits import TableError
 from uplink_spark.jobs.table.delta import Table
 from uplink_spark.jobs.table.log import LOG
@@ -56,6 +56,16 @@ def test_figures_are_per_box_topic_and_minute_of_store_time(
     assert (late["late_rows"], late["born_store_ms_sum"]) == (1, 0)  # a negative difference counts as 0
     blind = rows[("no-clock", 0)]
     assert (blind["rows"], blind["clock_bad_rows"], blind["latency_rows"], blind["born_store_ms_sum"]) == (1, 1, 0, 0)
+
+
+def test_clocks_that_are_ages_apart_end_no_job(spark: Any, landing: MadeLanding, roots: tuple[str, str]) -> None:
+    first_ms, last_ms = -62_135_596_800_000, 253_402_300_740_000  # of the years 1 and 9999: 29,500 of these are 2**63
+    land(landing, [MadeRecord("A", born_ms=first_ms, stored_ms=last_ms)] * 30_000)
+    bronze_of(spark, landing, roots).write(landed_items(landing.root))
+    assert take_in(spark, *roots) == 1
+    (row,) = tables.per_minute(spark, roots[1]).collect()
+    assert (row["rows"], row["latency_rows"]) == (30_000, 30_000)
+    assert row["born_store_ms_max"] == LONGEST_MS
 
 
 def test_a_table_of_another_kind_or_one_made_anew_is_refused(
