@@ -183,9 +183,14 @@ def joined(before: Loss, damage: Loss) -> Loss:
 
 def counted(loss: Loss, lost: Mapping[MessageQueue, int]) -> Loss:
     """Return a loss with its number of messages per queue."""
-    rows = sorted(((topic, queue_id, count) for (topic, queue_id), count in lost.items()), key=_most_first)
+    rows = sorted(((_shown(topic), queue_id, count) for (topic, queue_id), count in lost.items()), key=_most_first)
     more = max(0, len(rows) - MOST_QUEUES)
     return loss._replace(messages=sum(lost.values()), queues=rows[:MOST_QUEUES], more=more)
+
+
+def _shown(topic: str) -> str:
+    """Return a name that every file and terminal takes: a damaged one may have halves of surrogate pairs."""
+    return topic.encode("utf-8", "replace").decode()
 
 
 def _most_first(row: tuple[str, int, int]) -> tuple[int, str, int]:

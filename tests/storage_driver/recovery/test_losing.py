@@ -339,3 +339,23 @@ async def test_an_end_of_more_than_64_files_that_is_lost_is_told_and_no_number_c
             assert store.end >= placed.end
             assert len(store.losses.found) == 1
             assert store.losses.messages() == sum(ends.values()) - 13
+
+
+async def test_a_damaged_topic_that_no_folder_can_have_is_told_and_refuses_no_start(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    sent = await fill(root, 30)
+    with first_file(root).open("r+b") as file:
+        raw = file.read()
+        at = raw.index(b"\1A", sent[10][2])  # of three letters now: one of the properties goes to it
+        file.seek(at)
+        file.write(b"\3\xed\xa0\x80")
+    with first_file(root).open("r+b") as file:
+        properties = int.from_bytes(raw[at + 2 : at + 4], "big") - 2
+        file.seek(at + 4)
+        file.write(properties.to_bytes(2, "big"))
+    (root / "rocketbox/position").unlink()
+    (root / "rocketbox/queues.json").unlink()
+    for _ in range(2):
+        async with open_store(config(root), now_ms=lambda: NOW) as store:
+            assert not [text for text in store.verdict.reasons if "losses.json" in text]
+            assert store.put(message(0)).queue_offset > 0
