@@ -113,8 +113,9 @@ async def _leave_the_lead(driver: GroupDriver) -> None:
 
 
 class Applies(Protocol):
-    """Brings files to the end of what was committed when it began."""
+    """Brings files to the end of what was committed when it began; what is damaged is mended first."""
 
+    async def mend(self) -> None: ...
     async def apply(self) -> frozenset[str]: ...
 
 
@@ -126,6 +127,7 @@ async def caught_up(applier: Applies, leadership: Leadership) -> LeadershipState
     while True:
         state = leadership.current
         try:
+            await applier.mend()
             await applier.apply()
         except OSError as exc:
             log.error("event=not_serving reason=%r next_step='check the disk'", f"tables: {exc}")

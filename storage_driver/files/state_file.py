@@ -104,6 +104,20 @@ class StateFile:
             raise StateDamaged(problem)
         return None
 
+    def load_newest(self) -> Any:
+        """Return the table as it was saved last, None when there is none.
+
+        Raises StateDamaged when it cannot be read, though the one before perhaps could.
+        """
+        try:
+            return parse_state(_whole(self._disk.open(self.path, read_only=True)))
+        except FileNotFoundError:
+            if self._disk.exists(self._backup):
+                raise StateDamaged(f"{self.path} is missing") from None
+            return None
+        except (ValueError, RecursionError) as exc:
+            raise StateDamaged(f"{self.path}: {exc}") from exc
+
     def set_aside(self) -> None:
         """Keep a table of which nothing can be read as `.damaged`: the next save would replace it. Blocks.
 

@@ -6,6 +6,7 @@ leads to the same tables.
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -100,6 +101,26 @@ class StateApplier:
             await trio.sleep(rest_s)
             await self._signal.wait(seen, inf)
 
+    async def mend(self) -> None:
+        """Make files of tables that are damaged again from the log, which has whole tables. Raises OSError."""
+        for name in await trio.to_thread.run_sync(_damaged, self._files.tables):
+            if (content := await self._in_the_log(name)) is not None:
+                await self._files.tables[name].write(content)
+                log.warning("event=table_made_again table=%s next_step=none", name)
+
+    async def _in_the_log(self, name: str) -> dict[str, Any] | None:
+        """Return a table as the log says, None where the log has it nowhere as a whole. Raises OSError."""
+        content, is_whole, at = dict[str, Any](), False, self._store.min_offset(QUEUE)
+        while at < self.next:
+            found = await self._store.read(QUEUE, at, max_count=min(BATCH, self.next - at), max_bytes=BATCH_BYTES)
+            if found.next_offset <= at:
+                break
+            changes = await trio.to_thread.run_sync(_changes, found.chunks)
+            for change in (each for _, each in changes if isinstance(each, TableChange) and each.table == name):
+                content, is_whole = applied(content, change), is_whole or change.whole
+            at = found.next_offset
+        return content if is_whole else None
+
     async def apply(self) -> frozenset[str]:
         """Apply everything that is committed now; return the names of the tables that changed. Raises OSError."""
         changed = frozenset[str]()
@@ -112,7 +133,13 @@ class StateApplier:
                     break
                 changes = await trio.to_thread.run_sync(_changes, found.chunks)
                 await self._delete_queues(changes)  # first: behind the position nobody looks again
-                changed |= await trio.to_thread.run_sync(self._take, changes, found.next_offset)
+                try:
+                    changed |= await trio.to_thread.run_sync(self._take, changes, found.next_offset)
+                except StateDamaged:  # the one before lacks what was applied since
+                    await self.mend()
+                    changed |= await trio.to_thread.run_sync(
+                        partial(self._take, mended=True), changes, found.next_offset
+                    )
                 start = self.next = found.next_offset
             self.floor = committed
         return changed
@@ -130,8 +157,9 @@ class StateApplier:
                 except OSError as exc:
                     log.error("event=queues_not_deleted topic=%s reason=%r next_step=delete_it_again", topic, str(exc))
 
-    def _take(self, changes: Sequence[Placed], following: int) -> frozenset[str]:
-        """Write the files of a batch, then the position. Blocks. Raises OSError."""
+    def _take(self, changes: Sequence[Placed], following: int, *, mended: bool = False) -> frozenset[str]:
+        """Write the files of a batch, then the position. Blocks. Raises OSError, StateDamaged unless `mended`."""
+        load = _loaded if mended else _newest
         contents: dict[str, Any] = {}
         names = set[str]()
         for _, change in changes:
@@ -140,7 +168,7 @@ class StateApplier:
                     self._take_journal(journal, change)
                     names.add(change.table)
             elif (file := self._files.tables.get(change.table)) is not None:
-                content = contents[change.table] if change.table in contents else _loaded(file)
+                content = contents[change.table] if change.table in contents else load(file)
                 contents[change.table] = applied(content, change)
                 names.add(change.table)
         for name, content in contents.items():
@@ -192,6 +220,23 @@ def _loaded(file: StateFile) -> dict[str, Any]:
         log.error("event=table_damaged table=%s reason=%r", file.path.stem, str(exc))
         return {}
     return content if isinstance(content, dict) else {}
+
+
+def _newest(file: StateFile) -> dict[str, Any]:
+    content = file.load_newest()
+    return content if isinstance(content, dict) else {}
+
+
+def _damaged(tables: Mapping[str, StateFile]) -> list[str]:
+    """Return the names of the tables that cannot be read as they were saved last. Blocks. Raises OSError."""
+    found = list[str]()
+    for name, file in tables.items():
+        try:
+            file.load_newest()
+        except StateDamaged as exc:
+            log.error("event=table_damaged table=%s reason=%r", name, str(exc))
+            found.append(name)
+    return found
 
 
 def _number(value: object) -> int:

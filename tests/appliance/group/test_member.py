@@ -64,6 +64,9 @@ async def test_who_begins_to_lead_while_the_tables_are_read_reads_what_was_commi
     class Applier:
         """Leadership begins while it reads for the second time; the first time the disk fails."""
 
+        async def mend(self) -> None:
+            await trio.lowlevel.checkpoint()
+
         async def apply(self) -> frozenset[str]:
             begun.append(leadership.current)
             await trio.lowlevel.checkpoint()

@@ -86,6 +86,27 @@ async def test_queues_of_a_topic_that_was_deleted_go_unless_they_began_anew(tmp_
         assert await bodies(second.store, queue_id=2) == [b"new"]
 
 
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("asked", [False, True])
+async def test_a_damaged_table_is_made_again_from_the_log(tmp_path: Path, both: bool, asked: bool) -> None:
+    async with opened(tmp_path) as side:
+        topics = lead(side).tables.state_file("topics")
+        rows = {f"T{number}": {"perm": number} for number in range(3)}
+        for number in range(3):
+            await topics.write({"topicConfigTable": {f"T{each}": rows[f"T{each}"] for each in range(number + 1)}})
+            await side.applier.apply()
+        file = side.files.tables["config/topics"]
+        for path in (file.path, file.path.with_name("topics.json.bak"))[: 1 + both]:
+            path.write_bytes(b"{") if both else path.unlink()
+        if asked:
+            await side.applier.mend()
+            assert file.load_newest() == {"topicConfigTable": rows}
+        rows["T9"] = {"perm": 9}
+        await topics.write({"topicConfigTable": rows})
+        await side.applier.apply()
+        assert file.load_newest() == {"topicConfigTable": rows}
+
+
 async def test_strange_records_and_tables_are_skipped(tmp_path: Path) -> None:
     async with opened(tmp_path) as side:
         await put_all(
