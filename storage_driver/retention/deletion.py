@@ -4,6 +4,7 @@ The table of queues is saved first: a start never takes a deleted file for a los
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +18,7 @@ from storage_driver.files.disk import Disk
 from storage_driver.flusher import Flusher
 from storage_driver.log.commit_log import CommitLog
 from storage_driver.lookup import Lookup
-from storage_driver.queues.consume_queue import ConsumeQueue
+from storage_driver.queues.consume_queue import ENTRY, ENTRY_BYTES, ConsumeQueue
 from storage_driver.queues.dispatch import Dispatcher
 from storage_driver.record import MessageQueue
 
@@ -69,9 +70,9 @@ class Deletion:
         return True
 
     async def restart_queue(self, topic: str, queue_id: int) -> None:
-        """Delete a queue of a copied log whose numbers begin again, with those of its topic that ended before it.
+        """Delete a queue of a copied log whose numbers begin again, with those of its topic that began before its end.
 
-        Others may have records of the topic's new life already. Raises OSError, LogFailed.
+        Those that began later may have records of the topic's new life. Raises OSError, LogFailed.
         """
         queue = self._queues.get(MessageQueue(topic, queue_id))
         if queue is None:
@@ -83,7 +84,20 @@ class Deletion:
                 if self._log.failure is not None:
                     raise
         async with self._flusher.guard:
-            await self._drop(topic, lambda each: each is queue or _has_ended(each, queue.last_log_offset))
+            older = set[MessageQueue]()
+            for each in self._of(topic):
+                if await self._began(each) < queue.last_log_offset:
+                    older.add(each.key)  # in the new life it would have begun again as well
+            await self._drop(topic, lambda each: each is queue or each.key in older)
+
+    async def _began(self, queue: ConsumeQueue) -> int:
+        """Return the log offset of a queue's first message, 0 where it is not known any more. Raises OSError."""
+        files = self._lookup.cold_source(queue).files
+        read = partial(files.read, queue.key, 0, 1)
+        raw = queue.held(0, 1)
+        if not raw:
+            raw = await trio.to_thread.run_sync(read, limiter=self._one_thread)
+        return int(ENTRY.unpack(raw)[0]) if len(raw) == ENTRY_BYTES else 0
 
     async def delete_ended(self, topic: str, log_offset: int) -> None:
         """Delete the topic's queues that have nothing at a log offset or above: it was deleted there. Raises OSError.

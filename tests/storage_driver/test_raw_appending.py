@@ -215,7 +215,7 @@ async def test_a_record_that_lies_where_a_queue_began_anew_is_told_apart(tmp_pat
 
 async def test_where_a_topic_begins_anew_what_is_below_is_taken_and_its_new_messages_stay(tmp_path: Path) -> None:
     async with open_store(small(tmp_path / "restarted"), now_ms=Clock()) as store:
-        await put_all(store, [message(b"old", queue_id=number) for number in (0, 0, 2)])
+        await put_all(store, [message(b"old", queue_id=number) for number in (3, 0, 0, 2, 3)])
         await store.delete_topic("T")
         await put_all(store, [message(b"new", queue_id=number) for number in (1, 1, 0)])
         data = store.read_log(0, 1 << 20)
@@ -226,7 +226,7 @@ async def test_where_a_topic_begins_anew_what_is_below_is_taken_and_its_new_mess
             store.append_raw(0, data)
         at = restarted.value.log_offset
         assert 0 < store.end == at < len(data)
-        assert store.queues("T") == [0, 1, 2]
+        assert store.queues("T") == [0, 1, 2, 3]
         with trio.fail_after(60):
             await store.restart_queue("T", 0)
         assert store.queues("T") == [1, 2], "queue 2 may have messages of the topic's new life"
