@@ -147,7 +147,8 @@ def _door(config: Config, data: Path) -> TlsDoor | None:
         return TlsDoor(settings, clock_trusted=clock_trusted)
     except (TlsUnusable, ApplianceError, OSError) as exc:
         if mode is TlsMode.ENFORCING or config.tls.cert or config.tls.client_auth != ClientAuth.NONE:
-            raise ConfigError("tls", [ConfigProblem("tls.mode", mode.value, str(exc), None)]) from exc
+            step = "" if config.tls.cert else "; `rocketbox tls make` makes a new certificate"
+            raise ConfigError("tls", [ConfigProblem("tls.mode", mode.value, f"{exc}{step}", None)]) from exc
         log.error("event=no_tls reason=%r next_step=rocketbox_tls_make", str(exc))
         return None
 

@@ -308,6 +308,20 @@ def test_config_check_refuses_a_certificate_that_serve_refuses(
     assert main(["serve", "--config", str(file), "--data", str(tmp_path / "data")]) == 78
 
 
+def test_config_check_refuses_the_own_certificate_that_serve_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, own = tmp_path / "box.toml", tmp_path / "data" / "tls" / "box.crt"
+    file.write_text('[tls]\nmode = "enforcing"\n')
+    check = ["config", "check", str(file), "--data", str(tmp_path / "data")]
+    assert main(check) == 0, "it is made at the first start"
+    assert not own.exists()
+    own.parent.mkdir(parents=True)
+    own.write_text("garbage")
+    assert main(check) == 78
+    assert f"{own}: holds no certificate in PEM form; `rocketbox tls make`" in capsys.readouterr().err
+
+
 def test_config_show_prints_values_that_the_file_could_hold_and_their_origin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

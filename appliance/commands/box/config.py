@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from appliance.access.guard import NAME_NETWORKS, allows_everybody, open_door, open_to
+from appliance.access.guard import NAME_NETWORKS, allows_everybody, open_door, open_to, tls_files
 from appliance.commands.settings import (
     INSTALLED,
     add_config_arguments,
@@ -69,7 +69,7 @@ def check(arguments: argparse.Namespace) -> str:
     arguments.config = arguments.file or arguments.config
     data = data_folder(arguments)
     config, file = chosen_config(arguments, data), config_file(arguments)
-    if config.tls.cert and Path(config.tls.cert).exists():  # else it may be meant for another machine
+    if tls_files(config, data)[0].exists():  # else it may be meant for another machine, or is made at the first start
         open_door(config, data)
     check_host(config.listen.host, str(file or "configuration"), read_config(file) if file else "")
     if file in (None, INSTALLED):
