@@ -18,7 +18,7 @@ from appliance.metrics.topics import is_system
 from appliance.page import search, words
 from appliance.page.tickets import Change
 from netstack.wire.codes import RequestCode, ResponseCode
-from netstack.wire.command import RemotingCommand, request
+from netstack.wire.command import FIRST_5X_VERSION, RemotingCommand, request
 from netstack.wire.headers import ResetOffsetHeader, UpdateConsumerOffsetHeader
 from netstack.wire.headers_admin import CreateTopicHeader
 from netstack.wire.message_headers import SendMessageHeader, SendMessageReply
@@ -115,13 +115,13 @@ class Changes:
             queue = MessageQueue(topic.name, queue_id)
             low, high = store.min_offset(queue), store.max_offset(queue)
             at_end = time_ms == END_OF_QUEUE or high == low
-            found[queue_id] = high if at_end else max(low, await store.offset_by_time(queue, time_ms))
+            found[queue_id] = high if at_end else max(low, await store.offset_by_time(queue, time_ms, boundary="lower"))
         return found
 
     async def _run_reset(self, group: str, topic: Topic, time_ms: int) -> str:
         """Tell the members; where nobody is connected write the offsets instead. Raises ChangeRefused."""
         header = ResetOffsetHeader(topic.name, group, time_ms, is_force=True)
-        command = request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header.to_ext())
+        command = request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header.to_ext(), version=FIRST_5X_VERSION)
         answer = await self._asked(command, ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR)
         if answer.code == ResponseCode.SUCCESS:
             return f"The members of {group} continue there."

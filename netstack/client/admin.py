@@ -27,7 +27,7 @@ from netstack.wire.bodies_admin import (
 )
 from netstack.wire.bodies_route import ClusterInfo, KvTable, RouteData, TopicConfig, TopicConfigTable, TopicList
 from netstack.wire.codes import RequestCode, ResponseCode
-from netstack.wire.command import ExtFields, RemotingCommand
+from netstack.wire.command import FIRST_5X_VERSION, VERSION, ExtFields, RemotingCommand
 from netstack.wire.headers import (
     ConsumerGroupHeader,
     OffsetReply,
@@ -212,12 +212,15 @@ class Admin:
     # --- offsets
 
     async def reset(self, group: str, topic: str, time_ms: int) -> dict[MessageQueue, int]:
-        """Set a group to a time, END_OF_QUEUE for the end; connected consumers continue there. Return new offsets."""
+        """Set a group to a time, END_OF_QUEUE for the end; connected consumers continue there. Return new offsets.
+
+        Asked as by a tool of 5.x: a time after the last message is the end. A box gives tools of 4.9 the nearest one.
+        """
         found: dict[MessageQueue, int] = {}
         for broker in await self._brokers_of(topic):
             header = ResetOffsetHeader(topic, group, time_ms, is_force=True)
             code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-            answer = await self._instance.ask(broker.address, code, header, timeout_s=ASK_S)
+            answer = await self._instance.ask(broker.address, code, header, timeout_s=ASK_S, version=FIRST_5X_VERSION)
             if answer.code not in (ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR):
                 _good(answer, broker.address)
             offsets = await self._offsets_at(broker, topic, time_ms)
@@ -234,7 +237,7 @@ class Admin:
             await self._ask(addresses[queue.broker_name], RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
     async def offsets_at(self, topic: str, time_ms: int) -> dict[MessageQueue, int]:
-        """Return the offset of each queue at a time; END_OF_QUEUE: its end."""
+        """Return the first offset of each queue not before a time; END_OF_QUEUE: its end."""
         found: dict[MessageQueue, int] = {}
         for broker in await self._brokers_of(topic):
             found |= await self._offsets_at(broker, topic, time_ms)
@@ -249,7 +252,8 @@ class Admin:
                 answer = await self._ask(broker, RequestCode.GET_MAX_OFFSET, asked)
             else:
                 asked = SearchOffsetHeader(topic, queue.queue_id, time_ms)
-                answer = await self._ask(broker, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, asked)
+                search = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+                answer = await self._ask(broker, search, asked, version=FIRST_5X_VERSION)
             with reading(broker.address, "administration"):
                 found[queue] = OffsetReply.from_ext(answer.ext).offset
         return found
@@ -313,9 +317,15 @@ class Admin:
         return found
 
     async def _ask(
-        self, broker: Broker, code: int, header: ExtFields | None = None, body: bytes = b""
+        self,
+        broker: Broker,
+        code: int,
+        header: ExtFields | None = None,
+        body: bytes = b"",
+        *,
+        version: int = VERSION,
     ) -> RemotingCommand:
-        return await self._instance.ask_ok(broker.address, code, header, body, timeout_s=ASK_S)
+        return await self._instance.ask_ok(broker.address, code, header, body, timeout_s=ASK_S, version=version)
 
 
 def _good(answer: RemotingCommand, place: str) -> RemotingCommand:

@@ -39,7 +39,7 @@ from netstack.wire.acl import sign
 from netstack.wire.bodies import HeartbeatData, ProducerData
 from netstack.wire.bodies_route import RouteData
 from netstack.wire.codes import RequestCode, ResponseCode
-from netstack.wire.command import ExtFields, RemotingCommand, request
+from netstack.wire.command import VERSION, ExtFields, RemotingCommand, request
 from netstack.wire.headers import UnregisterClientHeader
 from netstack.wire.headers_namesrv import RouteHeader
 
@@ -181,10 +181,16 @@ class Instance:
         return self._credentials is not None
 
     def request(
-        self, code: int, ext: Mapping[str, str] | ExtFields | None = None, body: bytes = b"", *, oneway: bool = False
+        self,
+        code: int,
+        ext: Mapping[str, str] | ExtFields | None = None,
+        body: bytes = b"",
+        *,
+        oneway: bool = False,
+        version: int = VERSION,
     ) -> RemotingCommand:
         """Return a signed request."""
-        command = request(code, ext, body, oneway=oneway, language="PYTHON")
+        command = request(code, ext, body, oneway=oneway, language="PYTHON", version=version)
         if self._credentials is not None:
             account = self._credentials
             sign(command, account.access_key, account.secret_key, account.security_token)
@@ -205,12 +211,15 @@ class Instance:
         body: bytes = b"",
         *,
         timeout_s: float = ASK_S,
+        version: int = VERSION,
     ) -> RemotingCommand:
         """Return the answer, whatever its code. Raises Unreachable, TimedOut; connecting counts as well."""
         until = trio.current_time() + timeout_s
         channel = await self.channel(address, min(timeout_s, CONNECT_S))
         try:
-            return await channel.ask(self.request(code, ext, body), max(0.0, until - trio.current_time()))
+            return await channel.ask(
+                self.request(code, ext, body, version=version), max(0.0, until - trio.current_time())
+            )
         except AskTimeout as error:
             raise TimedOut(f"request {code} to {address}", timeout_s) from error
         except ChannelClosed as error:
@@ -224,9 +233,10 @@ class Instance:
         body: bytes = b"",
         *,
         timeout_s: float = ASK_S,
+        version: int = VERSION,
     ) -> RemotingCommand:
         """As ask; raises BrokerRefused for every code but SUCCESS."""
-        answer = await self.ask(address, code, ext, body, timeout_s=timeout_s)
+        answer = await self.ask(address, code, ext, body, timeout_s=timeout_s, version=version)
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerRefused(address, answer.code, answer.remark, f"request {code}")
         return answer

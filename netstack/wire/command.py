@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from netstack.wire.message_headers import SendMessageHeader
 
 VERSION: Final = 409  # V4_9_8
+FIRST_5X_VERSION: Final = 413  # V5_0_0
 RESPONSE, ONEWAY = 1, 2
 MAX_EXT_FIELDS: Final = 256
 HEADER: Final = fastjson.Bounds(1 << 20, 40_000, 4 << 10, 0)  # commas in properties count; clients send standard JSON
@@ -107,9 +108,10 @@ def request(
     *,
     oneway: bool = False,
     language: str = "JAVA",
+    version: int = VERSION,
 ) -> RemotingCommand:
     """Return a request in JSON form; whoever sends it gives it an opaque."""
-    return RemotingCommand(code, 0, ONEWAY if oneway else 0, language, ext=ext_dict(ext), body=body)
+    return RemotingCommand(code, 0, ONEWAY if oneway else 0, language, version, ext=ext_dict(ext), body=body)
 
 
 def ext_dict(ext: Mapping[str, str] | ExtFields | None) -> dict[str, str]:

@@ -117,6 +117,8 @@ def test_groups_show_progress_and_offsets_go_where_they_are_put(rocketbox: Any, 
     assert sum(row["lag"] for row in rocketbox("groups", "show", "billing", "--json")[1]) == 10
     assert rocketbox(*reset, "--to", "last", "--yes", "--json")[0] == 0
     assert sum(row["lag"] for row in rocketbox("offsets", "show", "billing", "--json")[1]) == 0
+    assert rocketbox(*reset, "--to", "2100-01-01 00:00", "--yes", "--json")[0] == 0  # after the last message: the end
+    assert sum(row["lag"] for row in rocketbox("offsets", "show", "billing", "--json")[1]) == 0
     queue = next(row for row in rocketbox("topics", "show", "readings", "--json")[1] if row["end"] > 0)
     put = ("offsets", "set", "billing", "--topic", "readings", "--queue", str(queue["queue"]), "--yes", "--at")
     assert rocketbox(*put, "0")[0] == 0

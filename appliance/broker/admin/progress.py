@@ -11,7 +11,7 @@ from functools import partial
 import trio
 
 from appliance.broker.admin.stats import BrokerCounters
-from appliance.broker.consume.lookups import FIRST_5X_VERSION, bound_for
+from appliance.broker.consume.lookups import bound_for
 from appliance.broker.tables.arrivals import Arrivals
 from appliance.broker.tables.clients import GRPC, ClientTable
 from appliance.broker.tables.groups import GroupTable
@@ -28,7 +28,7 @@ from netstack.wire.bodies_admin import (
     OffsetWrapper,
 )
 from netstack.wire.codes import RequestCode, ResponseCode
-from netstack.wire.command import RemotingCommand
+from netstack.wire.command import FIRST_5X_VERSION, RemotingCommand
 from netstack.wire.headers import ResetOffsetHeader
 from netstack.wire.headers_admin import (
     AllConsumeStatsHeader,

@@ -10,7 +10,7 @@ from appliance.broker.tables.topics import TopicTable
 from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
-from netstack.wire.command import RemotingCommand
+from netstack.wire.command import FIRST_5X_VERSION, RemotingCommand
 from netstack.wire.headers import (
     OffsetReply,
     QueryConsumerOffsetHeader,
@@ -21,8 +21,6 @@ from netstack.wire.headers import (
 )
 from storage_driver.interfaces import Reading
 from storage_driver.record import MessageQueue
-
-FIRST_5X_VERSION = 413  # V5_0_0
 
 
 class Lookups:

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
-from appliance.broker.consume.lookups import FIRST_5X_VERSION
 from appliance.broker.consume.reading import MAX_BYTES, MAX_COUNT, FilteredReader
 from appliance.broker.filter.kept_filters import KeptFilters, filtered
 from appliance.broker.filter.subscriptions import (
@@ -30,7 +29,7 @@ from appliance.broker.tables.topics import FAQ, Topic, TopicTable
 from appliance.requests import Answer, AsyncReply, Handle, Reply, RequestPeer
 from netstack.errors import Refused
 from netstack.wire.codes import RequestCode, ResponseCode
-from netstack.wire.command import RemotingCommand
+from netstack.wire.command import FIRST_5X_VERSION, RemotingCommand
 from netstack.wire.message_headers import PullMessageHeader
 from storage_driver.interfaces import Reading
 from storage_driver.named_tuple import NamedTuple

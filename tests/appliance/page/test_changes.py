@@ -104,6 +104,8 @@ async def test_a_group_without_members_goes_back_and_on(tmp_path: Path) -> None:
         assert await offset_of(channel, "billing", "readings") == 9
         await client.change("reset-group", group="billing", topic="readings", to="time", time="2020-01-01")
         assert await offset_of(channel, "billing", "readings") == 0
+        await client.change("reset-group", group="billing", topic="readings", to="time", time="2100-01-01")
+        assert await offset_of(channel, "billing", "readings") == 9  # the last message does not come again
         assert (await client.post("/plan", do="reset-group", group="nobody", topic="readings", to="first"))[0] == 400
 
 

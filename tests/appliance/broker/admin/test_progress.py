@@ -9,12 +9,11 @@ import trio
 import trio.testing
 
 from appliance.broker.admin import progress
-from appliance.broker.consume.lookups import FIRST_5X_VERSION
 from appliance.broker.tables.groups import Group
 from appliance.broker.tables.topics import Topic
 from netstack.wire import fastjson
 from netstack.wire.codes import RequestCode as Code
-from netstack.wire.command import RemotingCommand
+from netstack.wire.command import FIRST_5X_VERSION, RemotingCommand
 from tests.appliance.admin_bench import Bench, bench
 from tests.costs import steps
 from tests.waiting import until

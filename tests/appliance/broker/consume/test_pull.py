@@ -9,11 +9,10 @@ import trio
 import trio.testing
 
 from appliance import opening
-from appliance.broker.consume.lookups import FIRST_5X_VERSION
 from appliance.configuration.parts import store_config
 from netstack.serving.channel import Channel
 from netstack.wire.codes import RequestCode
-from netstack.wire.command import ONEWAY, RemotingCommand
+from netstack.wire.command import FIRST_5X_VERSION, ONEWAY, RemotingCommand
 from netstack.wire.message_headers import PullMessageHeader
 from storage_driver.reader import HotSource
 from storage_driver.reading import WouldBlock
