@@ -58,6 +58,8 @@ async def _main(arguments: argparse.Namespace) -> int:
                 pulled = await _pull(reader, queue, at, arguments.tags)
                 rows += [message_row(message) for message in pulled.messages if message.queue_offset < ends[queue]]
                 at = max(pulled.next_offset, at + 1)
+        if arguments.since_ms is not None:  # brokers of 4.9 begin at the nearest message, which may be an older one
+            rows = [row for row in rows if row["stored_ms"] >= arguments.since_ms]
         rows.sort(key=lambda row: (row["stored_ms"], row["broker"], row["queue"], row["offset"]))
         for row in rows if arguments.since_ms is not None else rows[-arguments.lines :]:
             print_json(row)

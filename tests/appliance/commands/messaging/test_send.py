@@ -18,6 +18,8 @@ def test_what_send_sends_consume_and_tail_print(rocketbox: Any, tmp_path: Path) 
     code, (sent,), _ = rocketbox("send", "Text", "grüß", "--tags", "t", "--keys", "k", "--property", "a=b=c")
     assert (code, sent["status"], sent["topic"]) == (0, "SEND_OK", "Text")
     code, (row,), _ = rocketbox("tail", "Text")
+    after = ("tail", "Text", "--since-ms", str(row["stored_ms"] + 1))
+    assert rocketbox(*after)[:2] == (3, [])  # the nearest message is an older one
     assert (code, row["body"], row["tags"], row["keys"], row["id"]) == (0, "grüß", "t", "k", sent["id"])
     assert row["properties"]["a"] == "b=c"
     assert (row["queue"], row["offset"]) == (sent["queue"], sent["offset"])
