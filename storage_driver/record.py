@@ -224,7 +224,7 @@ def encode_topic(topic: str) -> bytes:
 def check_queue(queue: MessageQueue) -> None:
     """Raise MessageIllegal for a queue that no folder can have."""
     topic, queue_id = queue
-    halves = not topic.isascii() and any("\ud800" <= letter <= "\udfff" for letter in topic)  # of surrogate pairs
+    halves = not topic.isascii() and any(0xD800 <= ord(letter) <= 0xDFFF for letter in topic)  # of surrogate pairs
     if queue_id < 0 or "/" in topic or "\0" in topic or topic in (".", "..") or halves:
         raise MessageIllegal(f"topic {topic!r}, queue {queue_id}: no folder can have this name")
     encode_topic(topic)

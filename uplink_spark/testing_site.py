@@ -73,13 +73,21 @@ async def gateway(landing: Path, port: int = 0, linger_ms: int = 20, **settings:
 
 @asynccontextmanager
 async def box(root: Path, port: int, **settings: object) -> AsyncIterator[tuple[MessageStore, Uplink]]:
+    async with (
+        open_store(store_config(root), now_ms=wall_ms) as store,
+        uplink_of(store, root, port, **settings) as uplink,
+    ):
+        yield store, uplink
+
+
+@asynccontextmanager
+async def uplink_of(store: MessageStore, root: Path, port: int, **settings: object) -> AsyncIterator[Uplink]:
     config = UplinkConfig(gateway=f"127.0.0.1:{port}", box="box-17", max_delay_s=0.05)
-    async with open_store(store_config(root), now_ms=wall_ms) as store:
-        uplink = make_uplink(store, replace(config, **settings), root, clock_ok=lambda: True)  # type: ignore[arg-type]
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(uplink.run)
-            yield store, uplink
-            nursery.cancel_scope.cancel()
+    uplink = make_uplink(store, replace(config, **settings), root, clock_ok=lambda: True)  # type: ignore[arg-type]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(uplink.run)
+        yield uplink
+        nursery.cancel_scope.cancel()
 
 
 def shipped(store: MessageStore, uplink: Uplink) -> Callable[[], bool]:

@@ -8,9 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from storage_driver.log.clock import wall_ms
 from storage_driver.log.lineage import Lineage
+from storage_driver.store import open_store
 from uplink_spark.testing import landed_log
-from uplink_spark.testing_site import MIB, box, fill, gateway, log_of, message, shipped, until
+from uplink_spark.testing_site import (
+    MIB,
+    box,
+    fill,
+    gateway,
+    log_of,
+    message,
+    shipped,
+    store_config,
+    until,
+    uplink_of,
+)
 
 
 @pytest.mark.slow
@@ -69,15 +82,17 @@ async def test_a_ledger_that_cannot_be_opened_is_an_alarm_and_keeps_everything_u
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("uplink_spark.box.shipper.LEDGER_S", 0.05)
-    folder = tmp_path / "store/rocketbox/gaps.log"
-    folder.mkdir(parents=True)
-    async with gateway(tmp_path / "landing") as port, box(tmp_path / "store", port) as (store, uplink):
-        await fill(store, 100)
-        await until(lambda: "gaps.log" in uplink.shipper.state.alarms.get("ledger", ""))
-        assert not uplink.may_release(0, 1)
-        folder.rmdir()
-        await until(shipped(store, uplink))
-        assert uplink.shipper.state.alarms == {}
+    root = tmp_path / "store"
+    folder = root / "rocketbox/gaps.log"
+    async with gateway(tmp_path / "landing") as port, open_store(store_config(root), now_ms=wall_ms) as store:
+        folder.mkdir()
+        async with uplink_of(store, root, port) as uplink:
+            await fill(store, 100)
+            await until(lambda: "gaps.log" in uplink.shipper.state.alarms.get("ledger", ""))
+            assert not uplink.may_release(0, 1)
+            folder.rmdir()
+            await until(shipped(store, uplink))
+            assert uplink.shipper.state.alarms == {}
 
 
 @pytest.mark.slow
