@@ -241,6 +241,7 @@ async def delete_topic(bench: PopBench) -> None:
     bench.offsets.drop_topic(TOPIC)
 
 
+@pytest.mark.pure
 async def test_a_topic_that_is_deleted_while_it_is_read_ends_the_read_and_leaves_no_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,6 +357,7 @@ async def test_a_receiver_that_has_some_messages_waits_for_no_other_that_looks_a
         bench.engine._wide.release()
 
 
+@pytest.mark.pure
 async def test_who_waits_is_asked_about_no_queue_that_has_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
