@@ -18,7 +18,7 @@ from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 ID = "01A0B1C2D3E4F5A6B7C8D9E0F1A2B3C4D5"
-MOST_MB = 6.0  # the open port in use
+MOST_MB = 6.5  # the open port in use: 5.5 as pure Python, 6.2 compiled
 
 
 async def work(port: int, message_id: str = ID) -> None:
