@@ -186,9 +186,8 @@ class Responder:
     def _fault(self, request: RemotingCommand, peer: RequestPeer, exc: Exception) -> RemotingCommand:
         self._faults += 1
         reason, traced = told_of(exc)
-        left_out = self._lines.allows(peer.remote[0], str(request.code), time.monotonic())
-        if left_out is not None:
-            where, more = (request.code, *peer.remote[:2]), f" left_out={left_out}" if left_out else ""
+        if (more := self._lines.line_end(peer.remote[0], str(request.code), time.monotonic())) is not None:
+            where = (request.code, *peer.remote[:2])
             log.error("event=request_failed code=%d peer=%s:%d reason=%r%s", *where, reason, more, exc_info=traced)
         return request.reply(ResponseCode.SYSTEM_ERROR, reason)
 

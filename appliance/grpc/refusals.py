@@ -35,8 +35,6 @@ class Refusals:
 
     def _tell(self, event: str, call: Call, status: Any) -> None:
         address, code = call.peer.remote[0], Code.Name(status.code)
-        left_out = self._told.allows(address, code, trio.current_time())
-        if left_out is not None:
-            who, more = call.text(CLIENT_ID)[:LONGEST_ID], f" left_out={left_out}" if left_out else ""
-            words = (event, address, who, code, status.message[:MOST_LOGGED], more)
+        if (more := self._told.line_end(address, code, trio.current_time())) is not None:
+            words = (event, address, call.text(CLIENT_ID)[:LONGEST_ID], code, status.message[:MOST_LOGGED], more)
             log.warning("event=%s peer=%s client=%r code=%s reason=%r%s", *words)

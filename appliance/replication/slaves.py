@@ -161,8 +161,7 @@ class Slaves:
         return True
 
     def _note_refusal(self, host: str, address: str, refused: SlaveRefused) -> None:
-        if (left_out := self._told.allows(host, refused.reason, trio.current_time())) is not None:
-            more = f" left_out={left_out}" if left_out else ""
+        if (more := self._told.line_end(host, refused.reason, trio.current_time())) is not None:
             log.warning("event=slave_refused peer=%s reason=%s text=%r%s", address, refused.reason, str(refused), more)
 
     async def _served(self, slave: _Slave) -> None:
@@ -185,8 +184,8 @@ class Slaves:
 
     def _tell(self, slave: _Slave, event: str, facts: str) -> None:
         """Log what became of a slave, of an address that comes again and again now and then."""
-        if (left_out := self._told.allows(slave.share, event, trio.current_time())) is not None:
-            log.info("event=%s peer=%s %s%s", event, slave.address, facts, f" left_out={left_out}" if left_out else "")
+        if (more := self._told.line_end(slave.share, event, trio.current_time())) is not None:
+            log.info("event=%s peer=%s %s%s", event, slave.address, facts, more)
 
     async def _read(self, slave: _Slave) -> None:
         """Take reports until the slave closes. Raises SlaveRefused."""

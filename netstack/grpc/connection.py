@@ -295,9 +295,8 @@ class GrpcConnection:
         self._serving.counts.faults += 1
         reason, traced = told_of(exc)
         path = call.text(b":path")
-        left_out = self._serving.counts.lines.allows(self.peer.remote[0], path, time.monotonic())
-        if left_out is not None:
-            more = f" left_out={left_out}" if left_out else ""
+        more = self._serving.counts.lines.line_end(self.peer.remote[0], path, time.monotonic())
+        if more is not None:
             _log.error("event=call_failed path=%s peer=%s reason=%r%s", path, self.peer, reason, more, exc_info=traced)
         return CallFailed(GrpcStatus.INTERNAL, reason)
 

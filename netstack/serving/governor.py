@@ -96,13 +96,11 @@ class Governor:
 
     def note(self, event: str, address: str, **facts: object) -> None:
         """Log one key=value line, at most one per address and event in ten seconds."""
-        left_out = self._lines.allows(address, event, trio.current_time())
-        if left_out is None:
+        more = self._lines.line_end(address, event, trio.current_time())
+        if more is None:
             return
         pairs = [f"event={event}", f"peer={address}", *(f"{key}={_quoted(value)}" for key, value in facts.items())]
-        if left_out:
-            pairs.append(f"left_out={left_out}")
-        self._log.warning(" ".join(pairs))
+        self._log.warning(" ".join(pairs) + more)
 
     def statistics(self) -> NetStatistics:
         counts = self._counts

@@ -122,6 +122,11 @@ class LogLimiter:
             del self._last[next(iter(self._last))]
         return left_out
 
+    def line_end(self, address: str, event: str, now: float) -> str | None:
+        """Return what a line ends with: how many were left out before it, if any; None when it is left out too."""
+        left_out = self.allows(address, event, now)
+        return None if left_out is None else f" left_out={left_out}" if left_out else ""
+
 
 PARTIAL_FREE = 16 * KIB  # an incomplete frame up to here is never held back
 PARTIAL_MODEST = 80 * KIB  # what a frame has that was held back after its first receive

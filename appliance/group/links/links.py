@@ -419,8 +419,7 @@ class MemberLinks:
         if member:
             self._last[member] = text
         peer = member or address.rpartition(":")[0]  # the next one comes from another port
-        if (left_out := self._told.allows(peer, reason, trio.current_time())) is not None:
-            more = f" left_out={left_out}" if left_out else ""
+        if (more := self._told.line_end(peer, reason, trio.current_time())) is not None:
             log.warning("event=link_lost peer=%s reason=%s text=%r%s", member or address, reason, text, more)
 
 
