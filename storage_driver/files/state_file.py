@@ -16,6 +16,8 @@ from storage_driver.errors import StateDamaged
 from storage_driver.files.disk import Disk, DiskFile
 from storage_driver.files.whole_file import put_whole
 
+NOT_SAVED = (StateDamaged, ValueError, TypeError, KeyError, AttributeError, OverflowError)
+"""What reading a table raises that no program saved so: a flipped bit may leave JSON."""
 MOST_BYTES = 128 << 20  # a hundred thousand topics with their offsets have a third of it
 
 

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from storage_driver.errors import StateDamaged
 from storage_driver.files.disk import Disk
-from storage_driver.files.state_file import StateFile
+from storage_driver.files.state_file import NOT_SAVED, StateFile
 from storage_driver.named_tuple import NamedTuple
 
 MOST_CUTS: Final = 64
@@ -56,7 +55,7 @@ class CutHistory:
 def _read(file: StateFile) -> list[CutDone]:
     try:
         return [read_cut(item) for item in (file.load() or {"cuts": []})["cuts"]]
-    except (StateDamaged, KeyError, TypeError, ValueError, AttributeError, OverflowError):
+    except NOT_SAVED:
         return []
 
 

@@ -8,9 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from storage_driver.errors import StateDamaged
 from storage_driver.files.disk import Disk, data_pieces
-from storage_driver.files.state_file import StateFile
+from storage_driver.files.state_file import NOT_SAVED, StateFile
 from storage_driver.files.unreadable import BLOCK, ZeroingDisk, unreadable_in
 from storage_driver.log.segment import segment_name
 
@@ -37,7 +36,7 @@ def replace_unwritable(disk: ZeroingDisk, root: Path) -> list[str]:
     try:
         found = note.load()
         base, log_offset = (int(found["base"]), int(found["at"])) if found is not None else (-1, 0)
-    except (StateDamaged, KeyError, TypeError, ValueError, OverflowError):
+    except NOT_SAVED:
         base, log_offset = -1, 0
     if base < 0:
         return []

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from storage_driver.errors import MessageIllegal, StateDamaged
+from storage_driver.errors import MessageIllegal
 from storage_driver.files.disk import Disk
-from storage_driver.files.state_file import StateFile, checksum
+from storage_driver.files.state_file import NOT_SAVED, StateFile, checksum
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.queues.consume_queue import ConsumeQueue
 from storage_driver.record import MessageQueue, check_queue
 
-_DAMAGED: Final = (StateDamaged, MessageIllegal, *(ValueError, TypeError, KeyError, AttributeError, OverflowError))
+_DAMAGED: Final = (*NOT_SAVED, MessageIllegal)
 PARTS: Final = {"layout", "asOf", "queues"}  # once there was no checksum
 
 

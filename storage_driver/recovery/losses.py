@@ -12,14 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from storage_driver.errors import StateDamaged
 from storage_driver.files.disk import Disk
-from storage_driver.files.state_file import StateFile
+from storage_driver.files.state_file import NOT_SAVED, StateFile
 from storage_driver.named_tuple import NamedTuple
 from storage_driver.record import MessageQueue
 
 MOST_LOSSES, MOST_QUEUES, MOST_RANGES, MOST_REASONS = 64, 1000, 1000, 8
-_DAMAGED = (StateDamaged, ValueError, TypeError, KeyError, AttributeError, OverflowError)
 
 
 class Loss(NamedTuple):
@@ -74,7 +72,7 @@ class Losses:
         """Read the list; a damaged one counts as empty, as other tables do it is told. Blocks. Raises OSError."""
         try:
             self.found = [_loss(item) for item in (self._file.load() or {"losses": []})["losses"]]
-        except _DAMAGED:
+        except NOT_SAVED:
             self.found = []
 
     @property
@@ -124,7 +122,7 @@ class Losses:
     def _seen_to(self) -> int:
         try:
             return int((self._seen.load() or {"to": 0})["to"])
-        except (OSError, *_DAMAGED):
+        except (OSError, *NOT_SAVED):
             return 0
 
     def messages(self) -> int:

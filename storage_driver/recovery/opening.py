@@ -329,15 +329,8 @@ def known_damage(config: StoreConfig, disk: Disk, runs: Iterable[int]) -> list[t
             told = json.loads(disk.open(folder / name, read_only=True).read(1 << 20, 0))
             if told["run"] in known:
                 ranges += [(int(damage["from"]), int(damage["to"])) for damage in told["log"]["quarantined"]]
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            OverflowError,
-            RecursionError,
-        ):  # a verdict is for people: what is not there is not told
-            continue
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            continue  # a verdict is for people: what is not there is not told
     return ranges
 
 
