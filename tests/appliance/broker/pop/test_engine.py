@@ -20,9 +20,7 @@ from appliance.testing import FakePeer, MemoryStateFile
 from netstack.errors import Refused
 from storage_driver import journal
 from storage_driver.files.disk import RealDisk
-from storage_driver.reading import ReadResult
 from storage_driver.record import MessageQueue
-from storage_driver.statistics import AppendResult
 from storage_driver.testing import MemoryDisk
 from tests.appliance.broker.pop.bench import GROUP, TOPIC, PopBench, bodies, handles, messages, pop_bench
 from tests.waiting import Clock, turns_of_others, until
@@ -241,22 +239,26 @@ async def delete_topic(bench: PopBench) -> None:
     bench.offsets.drop_topic(TOPIC)
 
 
+def delete_after(bench: PopBench, monkeypatch: pytest.MonkeyPatch, part: object, method: str) -> None:
+    """Have the topic deleted just after the next call of a method, before its caller goes on."""
+    call = getattr(part, method)
+
+    async def call_and_delete(*asked: Any) -> Any:
+        answer = await call(*asked)
+        monkeypatch.undo()
+        await delete_topic(bench)
+        return answer
+
+    monkeypatch.setattr(part, method, call_and_delete)
+
+
 @pytest.mark.pure
 async def test_a_topic_that_is_deleted_while_it_is_read_ends_the_read_and_leaves_no_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with pop_bench(tmp_path) as bench:
         await bench.send(b"1", b"2")
-        reader = bench.engine._taking._reader
-        read = reader.read
-
-        async def read_and_delete(*asked: Any) -> ReadResult:
-            found = await read(*asked)
-            monkeypatch.undo()
-            await delete_topic(bench)
-            return found
-
-        monkeypatch.setattr(reader, "read", read_and_delete)
+        delete_after(bench, monkeypatch, bench.engine._taking._reader, "read")
         with trio.fail_after(30):
             assert bodies(await bench.receive(queue_id=0, accepts=lambda code: False)) == []
         assert (bench.offsets.table(), len(bench.table)) == ({}, 0)
@@ -268,16 +270,7 @@ async def test_a_topic_that_is_deleted_while_its_messages_are_stored_again_leave
     """The next topic of that name began behind its first messages."""
     async with pop_bench(tmp_path) as bench:
         await bench.send(b"1", b"2")
-        copies = bench.engine._copies
-        store_again = copies.again
-
-        async def store_and_delete(*asked: Any) -> AppendResult:
-            placed = await store_again(*asked)
-            monkeypatch.undo()
-            await delete_topic(bench)
-            return placed
-
-        monkeypatch.setattr(copies, "again", store_and_delete)
+        delete_after(bench, monkeypatch, bench.engine._copies, "again")
         await bench.receive(invisible_ms=1)
         await until(lambda: bench.engine._revival.copied)
         assert bench.offsets.table() == {}
